@@ -4,19 +4,23 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
@@ -360,5 +364,69 @@ func TestCopiesWithANodeOfTheReleaseBefore(t *testing.T) {
 				t.Errorf("a copy differs on node %d", i)
 			}
 		}
+	}
+}
+
+// What is marked while a node joins is on record as incomplete there, and is not copied from a LUN
+// that is itself copied to. What is not marked yet has no content that a resync could bring.
+func TestMarkWhileJoining(t *testing.T) {
+	p := newTestPair(t).startBoth()
+	id, _ := p.lun(mib, "a")
+	n := p.nodes[1]
+	snap := uuid.NewString()
+	if _, err := p.nodes[0].propose(p.ctx, &meta.Entry{CreateSnapshot: &meta.CreateSnapshot{Snapshot: meta.Snapshot{UUID: snap, Name: "s", Source: id}, Later: true}}); err != nil {
+		t.Fatal(err)
+	}
+	c, _ := n.copyByID(snap)
+	n.md.mu.Lock()
+	objs := n.objectsLocked(true)
+	err := n.applyFiles(&meta.Effect{Marked: &meta.Marked{Copy: c, Size: mib}}, true)
+	n.md.mu.Unlock()
+	if err != nil || len(objs) != 1 {
+		t.Fatalf("%v, and a resync would bring %v", err, objs)
+	}
+	if got, err := n.loadCopying(); err != nil || !got[snap] {
+		t.Errorf("copying: %v %v", got, err)
+	}
+	c.Stage = meta.Copying
+	if st := n.copyStandings([]meta.Copy{c})[snap]; st.Failed == "" {
+		t.Errorf("the joiner says of it %+v", st)
+	}
+}
+
+// A node that is given the metadata of the other one has all incomplete copies copied to it, and
+// does not go on with its own.
+func TestInstallEndsCopies(t *testing.T) {
+	p := newTestPair(t)
+	g := p.gated(1)
+	p.startBoth()
+	id, m := p.lun(4*mib, "a")
+	p.write(p.device(m), 0, 1)
+	open := g.shut(nil)
+	snap := uuid.NewString()
+	done := p.begin(snap, id)
+	<-g.met
+	n := p.nodes[1]
+	n.md.mu.Lock()
+	raw, err := json.Marshal(n.md.state)
+	index := n.md.state.Index
+	n.md.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(50*time.Millisecond, open) // an install waits for the piece that is under way
+	_, full, err := n.installState(&pair.Msg{Meta: raw, Aux: int64(index)})
+	if want, _ := parseID(snap); err != nil || !slices.Contains(full, want) {
+		t.Fatalf("%v: to be copied whole: %v", err, full)
+	}
+	if st := n.copyStandings(n.copying())[snap]; st.Failed == "" {
+		t.Errorf("it goes on: %+v", st)
+	}
+	n.wholeCopies() // as if the resync had ended
+	if st := n.copyStandings(n.copying())[snap]; !st.Sealed {
+		t.Errorf("after the resync: %+v", st)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -301,3 +301,61 @@ func TestCopyRefuses(t *testing.T) {
 		t.Errorf("a copy of what is not complete: %v", err)
 	}
 }
+
+// A write waits for the piece that somebody else copies, and does not change what that one reads.
+func TestWriteWaitsForAPieceThatIsBeingCopied(t *testing.T) {
+	began, free := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s := open(t, t.TempDir(), Options{NoReflink: true, Faults: func(op, path string, _, _ int64) error {
+		if op == FaultWrite && bytes.Contains([]byte(path), []byte(snapA)) {
+			once.Do(func() { close(began); <-free })
+		}
+		return nil
+	}})
+	lun, snap := pairOf(t, s, copyPiece)
+	must(t, lun.WriteAt(content(1, copyPiece), 0))
+	x, err := lun.CopyTo(snap, copyPiece, false)
+	must(t, err)
+	ran := make(chan error, 1)
+	go func() { ran <- x.Run(context.Background()) }()
+	<-began
+	wrote := make(chan error, 1)
+	go func() { wrote <- lun.WriteAt(content(2, 4096), 0) }()
+	select {
+	case <-wrote:
+		t.Fatal("a write did not wait")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(free)
+	must(t, errors.Join(<-wrote, <-ran))
+	if got := readAll(t, snap, copyPiece); !bytes.Equal(got, content(1, copyPiece)) {
+		t.Error("the copy differs", firstDifference(got, content(1, copyPiece)))
+	}
+}
+
+// Complete means durable, the checksums too.
+func TestCompleteIsDurable(t *testing.T) {
+	var x atomic.Pointer[Copy]
+	var synced, sums atomic.Bool
+	o := Options{NoReflink: true, Sums: &SumsOptions{}, Faults: func(op, path string, _, _ int64) error {
+		if c := x.Load(); c != nil && bytes.Contains([]byte(path), []byte(snapA)) {
+			if (op == FaultSync || op == FaultSumsSync) && c.State().Complete {
+				t.Errorf("%s of %s after it was complete", op, path)
+			}
+			synced.Store(synced.Load() || op == FaultSync)
+			sums.Store(sums.Load() || op == FaultSumsSync)
+		}
+		return nil
+	}}
+	s := open(t, t.TempDir(), o)
+	lun, snap := pairOf(t, s, copyRegion)
+	must(t, lun.WriteAt(content(1, copyRegion), 0))
+	c, err := lun.CopyTo(snap, copyRegion, false)
+	must(t, err)
+	x.Store(c)
+	must(t, c.Run(t.Context()))
+	if !synced.Load() || !sums.Load() {
+		t.Errorf("flushed: data %v, checksums %v", synced.Load(), sums.Load())
+	}
+	x.Store(nil)
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,15 +20,18 @@ func snapshotCases() []testCase {
 	return []testCase{
 		{name: "snapshot_pause_ms", uses: []string{sysDefault}, run: snapshotFragmented(200_000)},
 		{name: "snapshot_pause_20k_extents_ms", quick: true, uses: []string{sysDefault}, run: snapshotFragmented(20_000)},
+		{name: "snapshot_minute_after", rows: "snapshot_minute_after_p99_ratio snapshot_minute_after_rate_ratio", uses: []string{sysDefault}, run: snapshotMinuteAfter(200_000)},
 		{name: "snapshot_pause_aged_ms", asked: true, uses: []string{sysDefault}, run: snapshotAged},
 	}
 }
 
 const fragmentedSize = 8 << 30
 
-// snapshotFragmented scatters so many blocks of 4 KiB over a thin LUN and takes a snapshot of it
-// under load. A second one, directly after, is of images that share all their extents with the
-// first.
+// pauseSnapshots is how many snapshots a pause is the worst of.
+const pauseSnapshots = 10
+
+// snapshotFragmented scatters so many blocks of 4 KiB over a thin LUN and takes snapshots of it
+// under load. All but the first are of images that share extents with the one before.
 func snapshotFragmented(extents int64) func(context.Context, *bench, testCase) ([]results.Row, error) {
 	return func(ctx context.Context, b *bench, c testCase) (rows []results.Row, err error) {
 		l, s, err := b.thinLUN(ctx, fmt.Sprintf("fragmented-%d", extents))
@@ -40,8 +44,8 @@ func snapshotFragmented(extents int64) func(context.Context, *bench, testCase) (
 		}
 		fmt.Printf("%d scattered writes of 4 KiB: %.1f s\n", extents, time.Since(begun).Seconds())
 		row, err := b.snapshotUnderLoad(ctx, c.name, l, s)
-		row.Note = fmt.Sprintf("a LUN of 8 GiB with %d scattered writes of 4 KiB; longest write while a snapshot is taken, and again directly after; "+
-			"the load is 4 KiB random writes, depth 8, in the LUN's first 256 MiB", extents)
+		row.Note = fmt.Sprintf("a LUN of 8 GiB with %d scattered writes of 4 KiB; longest write from the request on for %v, in which the snapshot is marked, and until it is copied (copying_worst_ms); "+
+			"the load is 4 KiB random writes, depth 8, in the LUN's first 256 MiB", extents, instantTime)
 		return []results.Row{row}, errors.Join(err, l.Delete(ctx))
 	}
 }
@@ -73,33 +77,44 @@ func scatter(ctx context.Context, d load.Device, writes int64) error {
 	return errors.Join(err, r.Stop(), d.Flush(ctx))
 }
 
-// snapshotUnderLoad takes two snapshots, one after the other.
+// instantTime is how long after the request the pause of a snapshot is looked for. The instant comes
+// as soon as the files are made.
+const instantTime = 2 * time.Second
+
+// snapshotUnderLoad takes snapshots, one after the other.
 func (b *bench) snapshotUnderLoad(ctx context.Context, name string, l *rig.LUN, s *rig.Served) (row results.Row, err error) {
 	r, err := load.Start(load.Workload{Block: 4096, Depth: 8, Span: 256 << 20}, s.Device)
 	if err != nil {
 		return row, err
 	}
-	var worst, took []time.Duration
-	var quiet time.Duration
+	var worst, copying, took, quiet []time.Duration
 	var ids []string
 	x, err := r.SampleWhile(s.Procs, func() error {
-		for range 2 {
+		for range pauseSnapshots {
 			r.Mark()
-			if err := r.Pause(ctx, time.Second); err != nil {
+			if err := r.Pause(ctx, instantTime); err != nil {
 				return err
 			}
-			quiet = max(quiet, r.Worst())
+			quiet = append(quiet, r.Worst())
 			r.Mark()
-			begun := time.Now()
-			id, err := l.Snapshot(ctx)
-			if err != nil {
+			begun, done := time.Now(), make(chan error, 1)
+			go func() {
+				id, err := l.Snapshot(ctx)
+				ids = append(ids, id)
+				done <- err
+			}()
+			if err := r.Pause(ctx, instantTime); err != nil {
+				return errors.Join(err, <-done)
+			}
+			worst = append(worst, r.Worst())
+			if err := <-done; err != nil {
 				return err
 			}
-			ids, took = append(ids, id), append(took, time.Since(begun))
+			took = append(took, time.Since(begun))
 			if err := r.More(ctx, opsPerEvent, eventLimit); err != nil {
 				return err
 			}
-			worst = append(worst, r.Worst())
+			copying = append(copying, r.Worst())
 		}
 		return nil
 	})
@@ -111,10 +126,65 @@ func (b *bench) snapshotUnderLoad(ctx context.Context, name string, l *rig.LUN, 
 		return row, err
 	}
 	row = results.Worst(name, "ms", results.Milliseconds(worst...)).With(x)
-	row.Values = map[string]float64{"first_ms": results.Milliseconds(worst[0])[0], "second_ms": results.Milliseconds(worst[1])[0],
-		"call_first_ms": results.Milliseconds(took[0])[0], "call_second_ms": results.Milliseconds(took[1])[0], "no_event_worst_ms": results.Milliseconds(quiet)[0]}
+	longest := func(list []time.Duration) float64 { return results.Milliseconds(slices.Max(list))[0] }
+	row.Values = map[string]float64{"median_ms": results.Median(results.Milliseconds(worst...)), "copying_worst_ms": longest(copying),
+		"call_worst_ms": longest(took), "no_event_median_ms": results.Median(results.Milliseconds(quiet...)), "no_event_worst_ms": longest(quiet)}
 	row.Series = r.Series().Points()
 	return row, nil
+}
+
+// minute is how long the load is looked at before and after a snapshot.
+const minute = time.Minute
+
+// snapshotMinuteAfter compares the minute after a snapshot of a fragmented LUN with the one before,
+// for writes all over the LUN: nearly each of them is the first one to its piece.
+func snapshotMinuteAfter(extents int64) func(context.Context, *bench, testCase) ([]results.Row, error) {
+	return func(ctx context.Context, b *bench, c testCase) (rows []results.Row, err error) {
+		l, s, err := b.thinLUN(ctx, "minute-after")
+		if err != nil {
+			return nil, err
+		}
+		if err := scatter(ctx, s.Device, extents); err != nil {
+			return nil, err
+		}
+		r, err := load.Start(load.Workload{Block: 4096, Depth: 8}, s.Device)
+		if err != nil {
+			return nil, err
+		}
+		var before, again, after load.Sample
+		var took time.Duration
+		id := ""
+		err = func() (err error) {
+			if before, err = r.Sample(ctx, minute, s.Procs); err != nil {
+				return err
+			}
+			if again, err = r.Sample(ctx, minute, s.Procs); err != nil { // the control
+				return err
+			}
+			begun, done := time.Now(), make(chan error, 1)
+			go func() {
+				var err error
+				id, err = l.Snapshot(ctx)
+				took = time.Since(begun)
+				done <- err
+			}()
+			after, err = r.Sample(ctx, minute, s.Procs)
+			return errors.Join(err, <-done)
+		}()
+		if err = errors.Join(err, r.Stop()); err != nil {
+			return nil, err
+		}
+		ratio := func(name string, now, then, control float64) results.Row {
+			row := results.Worst(name, "ratio", []float64{now / then}).With(after)
+			row.Values = map[string]float64{"before": then, "after": now, "control": control / then, "call_ms": results.Milliseconds(took)[0]}
+			row.Note = fmt.Sprintf("the minute after the request for a snapshot, and the one before; control: the minute before that; "+
+				"a LUN of 8 GiB with %d scattered writes of 4 KiB; the load is 4 KiB random writes all over it, depth 8", extents)
+			return row
+		}
+		p99 := func(x load.Sample) float64 { return results.Milliseconds(x.Hist.Quantile(0.99))[0] }
+		rows = []results.Row{ratio("snapshot_minute_after_p99_ratio", p99(after), p99(again), p99(before)), ratio("snapshot_minute_after_rate_ratio", after.Rate, again.Rate, before.Rate)}
+		return rows, errors.Join(l.DeleteSnapshot(ctx, id), l.Delete(ctx))
+	}
 }
 
 // ageing is what snapshotAged does before it measures.

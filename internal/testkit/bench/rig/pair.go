@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/initiator"
@@ -180,13 +182,17 @@ func (l *LUN) Transfer(ctx context.Context, to string) error {
 	return err
 }
 
-// Snapshot takes one and returns its UUID.
+// Snapshot takes one and returns its UUID when it is complete.
 func (l *LUN) Snapshot(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, controlLimit)
-	defer cancel()
 	id := uuid.NewString()
-	_, err := l.pair.Client(0).CreateSnapshot(ctx, &targetv1.CreateSnapshotRequest{Uuid: id, Name: "snapshot-" + id, SourceLunUuid: l.UUID})
-	return id, err
+	for {
+		limited, cancel := context.WithTimeout(ctx, controlLimit)
+		_, err := l.pair.Client(0).CreateSnapshot(limited, &targetv1.CreateSnapshotRequest{Uuid: id, Name: "snapshot-" + id, SourceLunUuid: l.UUID})
+		cancel()
+		if status.Code(err) != codes.Aborted { // else it is still being copied
+			return id, err
+		}
+	}
 }
 
 // DeleteSnapshot removes one.
