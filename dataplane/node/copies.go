@@ -1,13 +1,13 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
@@ -23,17 +23,21 @@ import (
 // featureCopies on the link: the other node applies Mark, and answers what it has copied.
 const featureCopies = "copies"
 
-// sealEvery is how often the chair looks at copies about which it has heard nothing.
-const sealEvery = time.Second
-
 // copies are this node's, by uuid. Its zero value is ready.
 type copies struct {
 	mu      sync.Mutex
 	all     map[string]*underCopy
 	whole   map[string]uint64      // birth of what a resync has brought in this life, while it is Copying
 	reasons map[string]meta.Object // why copies were given up; the last few
-	wake    signal                 // something may be to do for the chair
-	applied signal                 // an entry has changed what is there
+
+	// unlisted are those that were marked while this node joins, and of which the source has not
+	// compared anything yet. The source may have looked for the last time at what there is to copy
+	// before it applied the mark, which is applied here first: then they are on no list.
+	unlisted     map[string]uint64
+	someUnlisted atomic.Bool
+
+	wake    signal // something may be to do for the chair
+	applied signal // an entry has changed what is there
 	tally   copyTally
 }
 
@@ -46,19 +50,26 @@ type underCopy struct {
 // copyStanding is what a node says of a copy.
 type copyStanding struct {
 	Sealed bool   `json:"sealed"`           // all of it is here, durably
+	Whole  bool   `json:"whole,omitempty"`  // a resync has brought what the other node had of it then
 	Failed string `json:"failed,omitempty"` // why it never will be
 	Full   bool   `json:"full,omitempty"`   // for lack of space
 	Done   int64  `json:"done"`             // bytes
 	Total  int64  `json:"total"`
 }
 
-// errLostCopy is the standing of a copy of which this process knows nothing.
-const errLostCopy = "the node was restarted before the copy was complete"
+// Why a copy is given up: this process knows nothing of it, or neither does the one that it came
+// from. What a resync has brought is what its source had, who may have been restarted before it, or
+// have given the copy up: it counts beside a sealed one only.
+const (
+	errLostCopy   = "the node was restarted before the copy was complete"
+	errSourceLost = "the other node, from which it came, was restarted before the copy was complete"
+)
 
 // startCopy begins with a copy at the instant at which it is marked. A joiner has no such content:
 // the resync brings it. The caller holds md.mu.
 func (n *Node) startCopy(x *meta.Marked, joining bool) error {
 	if joining {
+		n.copies.list(x.UUID, x.Born)
 		return n.addCopying([]string{x.UUID})
 	}
 	from, err := n.openObject(x.Source)
@@ -147,24 +158,52 @@ func (n *Node) dropAllCopies() {
 		list = append(list, id)
 	}
 	clear(n.copies.whole)
+	clear(n.copies.unlisted)
 	n.copies.mu.Unlock()
 	for _, c := range n.takeCopies(list...) {
 		c.Drop()
 	}
 }
 
-// wholeCopies notes that a resync has brought everything, copies that are not complete elsewhere
-// included: it is over, and durable.
-func (n *Node) wholeCopies() {
-	n.md.mu.Lock()
-	list := n.md.state.Copies()
-	n.md.mu.Unlock()
+// list notes a copy that the source has to compare before it counts.
+func (c *copies) list(uuid string, born uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.unlisted == nil {
+		c.unlisted = map[string]uint64{}
+	}
+	c.unlisted[uuid] = born
+	c.someUnlisted.Store(true)
+}
+
+// compared notes that the source of a resync has an object on its list: it ends the resync only
+// when all of the object has been compared.
+func (c *copies) compared(id pair.LUNID) {
+	if !c.someUnlisted.Load() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.unlisted, uuid.UUID(id).String())
+}
+
+// wholeCopies notes that a resync has brought everything that was compared, copies that are not
+// complete elsewhere included, durably. It returns those that were not.
+func (n *Node) wholeCopies() (missed []string) {
+	list := n.copying()
 	n.copies.mu.Lock()
 	defer n.copies.mu.Unlock()
 	n.copies.whole = map[string]uint64{}
 	for _, c := range list {
+		if born, ok := n.copies.unlisted[c.UUID]; ok && born == c.Born {
+			missed = append(missed, c.UUID)
+			continue
+		}
 		n.copies.whole[c.UUID] = c.Born
 	}
+	n.copies.unlisted = nil
+	n.copies.someUnlisted.Store(false)
+	return missed
 }
 
 // unsealed are the copies of the source that this node has, under the same birth, as what was not
@@ -184,12 +223,19 @@ func (n *Node) unsealed(s *meta.State) (ids []string) {
 	return ids
 }
 
-// copyStandings says what this node has of copies.
+// copyStandings says what this node has of copies; nothing of one that is not Copying here.
 func (n *Node) copyStandings(list []meta.Copy) map[string]copyStanding {
+	known := map[string]uint64{}
+	for _, c := range n.copying() {
+		known[c.UUID] = c.Born
+	}
 	n.copies.mu.Lock()
 	defer n.copies.mu.Unlock()
 	out := map[string]copyStanding{}
 	for _, c := range list {
+		if known[c.UUID] != c.Born {
+			continue
+		}
 		s := copyStanding{Failed: errLostCopy}
 		if x := n.copies.all[c.UUID]; x != nil && x.born == c.Born {
 			st := x.c.State()
@@ -198,103 +244,11 @@ func (n *Node) copyStandings(list []meta.Copy) map[string]copyStanding {
 				s.Failed, s.Full = st.Err.Error(), errors.Is(st.Err, store.ErrNoSpace)
 			}
 		} else if n.copies.whole[c.UUID] == c.Born {
-			s = copyStanding{Sealed: true}
+			s = copyStanding{Whole: true}
 		}
 		out[c.UUID] = s
 	}
 	return out
-}
-
-// copyRequest asks the other node what it has.
-type copyRequest struct {
-	Copies []meta.Copy `json:"copies"`
-}
-
-type copyReply struct {
-	Standings map[string]copyStanding `json:"standings"`
-}
-
-// sealCopies commits and aborts copies for as long as the node runs.
-func (n *Node) sealCopies() {
-	t := time.NewTicker(sealEvery)
-	defer t.Stop()
-	for {
-		woken := n.copies.wake.next()
-		n.sealNow(n.run.ctx)
-		select {
-		case <-woken:
-		case <-t.C:
-		case <-n.run.ctx.Done():
-			return
-		}
-	}
-}
-
-// sealNow looks once.
-func (n *Node) sealNow(ctx context.Context) {
-	list := n.copying()
-	if len(list) == 0 {
-		return
-	}
-	v := n.View()
-	paired := v.Phase == pair.Paired && v.Agreed && v.Record.Both()
-	if !v.Serving || !n.leads(v) {
-		if ended := func(s copyStanding) bool { return s.Sealed || s.Failed != "" }; paired && slices.ContainsFunc(slices.Collect(maps.Values(n.copyStandings(list))), ended) {
-			n.wakeChair(ctx)
-		}
-		return
-	}
-	mine := n.copyStandings(list)
-	var theirs copyReply
-	if paired && n.peerKnows(featureCopies) { // one that does not has applied no Mark: what it has, a resync has brought
-		ctx, cancel := context.WithTimeout(ctx, time.Duration(10)*sealEvery)
-		defer cancel()
-		if err := n.call(ctx, "copies", copyRequest{list}, &theirs); err != nil {
-			return
-		}
-	}
-	for _, c := range list {
-		other, asked := theirs.Standings[c.UUID]
-		if !asked {
-			other.Sealed = true
-		}
-		self := mine[c.UUID]
-		switch {
-		case self.Failed != "":
-			n.giveUpCopy(ctx, c, n.self, self)
-		case other.Failed != "":
-			n.giveUpCopy(ctx, c, n.self.Peer(), other)
-		case self.Sealed && other.Sealed:
-			if _, err := n.propose(ctx, &meta.Entry{Commit: &meta.Object{UUID: c.UUID, Born: c.Born}}); err != nil && ctx.Err() == nil {
-				n.log.Warn("cannot commit a copy that is complete; trying again", "uuid", c.UUID, "err", err)
-			}
-		}
-	}
-}
-
-// leads reports whether this node is the chair of the log, or alone.
-func (n *Node) leads(v pair.View) bool {
-	return v.Phase == pair.Alone || v.Phase == pair.Paired && v.Agreed && v.Record.Both() && v.Record.Chair() == n.self
-}
-
-// wakeChair tells the chair that there may be something to do.
-func (n *Node) wakeChair(ctx context.Context) {
-	if n.peerKnows(featureCopies) {
-		ctx, cancel := context.WithTimeout(ctx, sealEvery)
-		defer cancel()
-		_ = n.call(ctx, "seal_copies", struct{}{}, nil) // it looks by itself, too
-	}
-}
-
-func (n *Node) giveUpCopy(ctx context.Context, c meta.Copy, at pair.Node, s copyStanding) {
-	reason := fmt.Sprintf("node %s: %s", at, s.Failed)
-	if _, err := n.propose(ctx, &meta.Entry{Abort: &meta.Object{UUID: c.UUID, Born: c.Born, Reason: reason, Full: s.Full}}); err != nil {
-		if ctx.Err() == nil {
-			n.log.Warn("cannot remove a copy that has failed; trying again", "uuid", c.UUID, "err", err)
-		}
-		return
-	}
-	n.event("copy", fmt.Sprintf("the copy %s was given up: %s", c.UUID, reason))
 }
 
 // copying lists the copies that are not complete.

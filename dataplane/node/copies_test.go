@@ -388,9 +388,49 @@ func TestMarkWhileJoining(t *testing.T) {
 	if got, err := n.loadCopying(); err != nil || !got[snap] {
 		t.Errorf("copying: %v %v", got, err)
 	}
-	c.Stage = meta.Copying
-	if st := n.copyStandings([]meta.Copy{c})[snap]; st.Failed == "" {
-		t.Errorf("the joiner says of it %+v", st)
+	n.copies.mu.Lock()
+	if len(n.copies.all) != 0 {
+		t.Error("the joiner copies")
+	}
+	n.copies.mu.Unlock()
+	// The source looks at what there is before it applies the mark itself.
+	n.md.mu.Lock()
+	x := *n.md.state.Snapshots[snap]
+	x.Stage = meta.Copying
+	n.md.state.Snapshots[snap] = &x
+	n.md.mu.Unlock()
+	for compared, want := range map[bool]copyStanding{false: {Failed: errLostCopy}, true: {Whole: true}} {
+		n.copies.list(snap, c.Born)
+		if key, _ := parseID(snap); compared {
+			n.copies.compared(key)
+		}
+		missed := n.wholeCopies()
+		if got := n.copyStandings([]meta.Copy{c})[snap]; got != want || (len(missed) > 0) == compared {
+			t.Errorf("compared %v: %+v, missed %v", compared, got, missed)
+		}
+		if err := n.clearCopying(missed); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := n.loadCopying(); err != nil || names[snap] == compared {
+			t.Errorf("compared %v: %v %v", compared, names, err)
+		}
+	}
+}
+
+// What follows from what both nodes say; a node that is alone says both.
+func TestStandingsOfACopy(t *testing.T) {
+	sealed, whole, part, failed := copyStanding{Sealed: true}, copyStanding{Whole: true}, copyStanding{Done: 1, Total: 2}, copyStanding{Failed: "no space"}
+	for _, x := range []struct {
+		self, other copyStanding
+		want        copyEnd
+	}{
+		{sealed, sealed, copyComplete}, {sealed, whole, copyComplete}, {whole, sealed, copyComplete},
+		{sealed, part, copyOpen}, {part, sealed, copyOpen}, {whole, part, copyOpen}, {part, part, copyOpen},
+		{whole, whole, copyLost}, {failed, sealed, copyLost}, {sealed, failed, copyLost}, {failed, failed, copyLost}, {whole, failed, copyLost},
+	} {
+		if got, why := x.self.with(x.other); got != x.want || (why.Failed != "") != (got == copyLost) {
+			t.Errorf("%+v and %+v: %v %+v, not %v", x.self, x.other, got, why, x.want)
+		}
 	}
 }
 
@@ -423,7 +463,7 @@ func TestInstallEndsCopies(t *testing.T) {
 		t.Errorf("it goes on: %+v", st)
 	}
 	n.wholeCopies() // as if the resync had ended
-	if st := n.copyStandings(n.copying())[snap]; !st.Sealed {
+	if st := n.copyStandings(n.copying())[snap]; !st.Whole || st.Sealed {
 		t.Errorf("after the resync: %+v", st)
 	}
 	if err := <-done; err != nil {

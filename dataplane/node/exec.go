@@ -218,11 +218,8 @@ func (n *Node) slow(x pair.Action) {
 		n.async(func() {
 			res := n.syncAll(x.Msg != nil)
 			if x.Msg != nil {
-				if err := errors.Join(n.clearCopying(), n.store.Trust(), n.trustVolumes()); err != nil && res == scsi.OK { // a full copy is on stable storage now (R12)
+				if err := errors.Join(n.clearCopying(n.wholeCopies()), n.store.Trust(), n.trustVolumes()); err != nil && res == scsi.OK { // a full copy is on stable storage now (R12)
 					res = scsi.WriteError
-				}
-				if res == scsi.OK {
-					n.wholeCopies()
 				}
 				n.appliedAsync(link, x.Msg, res)
 			} else {

@@ -154,19 +154,26 @@ func (n *Node) addCopying(ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
+	return n.store.DB().Update(func(tx *store.Tx) error { return nameCopying(tx, ids) })
+}
+
+// clearCopying ends a resync: everything is here, durably, but for what was missed.
+func (n *Node) clearCopying(missed []string) error {
 	return n.store.DB().Update(func(tx *store.Tx) error {
-		for _, id := range ids {
-			if err := tx.Put(bucketCopying, id, []byte{1}); err != nil {
-				return err
-			}
+		if err := tx.Drop(bucketCopying); err != nil {
+			return err
 		}
-		return nil
+		return nameCopying(tx, missed)
 	})
 }
 
-// clearCopying ends a resync: everything is here, durably.
-func (n *Node) clearCopying() error {
-	return n.store.DB().Update(func(tx *store.Tx) error { return tx.Drop(bucketCopying) })
+func nameCopying(tx *store.Tx, ids []string) error {
+	for _, id := range ids {
+		if err := tx.Put(bucketCopying, id, []byte{1}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func put(tx *store.Tx, bucket, key string, v any) error {

@@ -89,6 +89,7 @@ func (n *Node) applyMsg(f *store.File, msg *pair.Msg, durable bool) scsi.Result 
 	}
 	switch {
 	case msg.Type == pair.MsgCopyData:
+		n.copies.compared(msg.LUN)
 		err := applyCopy(f, msg)
 		if err == nil && durable {
 			err = f.Sync()
@@ -303,6 +304,7 @@ func (n *Node) compareSum(msg *pair.Msg) (need bool, res scsi.Result) {
 	case scrub:
 		return n.scrubSum(f, msg)
 	}
+	n.copies.compared(msg.LUN)
 	hole, err := f.Hole(msg.Off, msg.Len)
 	if err != nil {
 		return false, classify(err, false)

@@ -44,7 +44,7 @@ func snapshotFragmented(extents int64) func(context.Context, *bench, testCase) (
 		}
 		fmt.Printf("%d scattered writes of 4 KiB: %.1f s\n", extents, time.Since(begun).Seconds())
 		row, err := b.snapshotUnderLoad(ctx, c.name, l, s)
-		row.Note = fmt.Sprintf("a LUN of 8 GiB with %d scattered writes of 4 KiB; longest write from the request on for %v, in which the snapshot is marked, and until it is copied (copying_worst_ms); "+
+		row.Note = fmt.Sprintf("a LUN of 8 GiB with %d scattered writes of 4 KiB; longest write from the request on for %v, in which the snapshot is marked, until it is copied (copying_worst_ms), and while all of them are deleted; "+
 			"the load is 4 KiB random writes, depth 8, in the LUN's first 256 MiB", extents, instantTime)
 		return []results.Row{row}, errors.Join(err, l.Delete(ctx))
 	}
@@ -81,13 +81,18 @@ func scatter(ctx context.Context, d load.Device, writes int64) error {
 // as soon as the files are made.
 const instantTime = 2 * time.Second
 
-// snapshotUnderLoad takes snapshots, one after the other.
+// deletionTime is how long after its deletion the blocks of a file are given back at the latest: a
+// node closes the file after ten seconds.
+const deletionTime = 15 * time.Second
+
+// snapshotUnderLoad takes snapshots, one after the other, and deletes them.
 func (b *bench) snapshotUnderLoad(ctx context.Context, name string, l *rig.LUN, s *rig.Served) (row results.Row, err error) {
 	r, err := load.Start(load.Workload{Block: 4096, Depth: 8, Span: 256 << 20}, s.Device)
 	if err != nil {
 		return row, err
 	}
 	var worst, copying, took, quiet []time.Duration
+	var deleting time.Duration
 	var ids []string
 	x, err := r.SampleWhile(s.Procs, func() error {
 		for range pauseSnapshots {
@@ -116,19 +121,23 @@ func (b *bench) snapshotUnderLoad(ctx context.Context, name string, l *rig.LUN, 
 			}
 			copying = append(copying, r.Worst())
 		}
-		return nil
+		r.Mark()
+		for _, id := range ids {
+			if err := l.DeleteSnapshot(ctx, id); err != nil {
+				return err
+			}
+		}
+		err := r.Pause(ctx, deletionTime)
+		deleting = r.Worst()
+		return err
 	})
-	err = errors.Join(err, r.Stop())
-	for _, id := range ids {
-		err = errors.Join(err, l.DeleteSnapshot(ctx, id))
-	}
-	if err != nil {
+	if err = errors.Join(err, r.Stop()); err != nil {
 		return row, err
 	}
 	row = results.Worst(name, "ms", results.Milliseconds(worst...)).With(x)
 	longest := func(list []time.Duration) float64 { return results.Milliseconds(slices.Max(list))[0] }
 	row.Values = map[string]float64{"median_ms": results.Median(results.Milliseconds(worst...)), "copying_worst_ms": longest(copying),
-		"call_worst_ms": longest(took), "no_event_median_ms": results.Median(results.Milliseconds(quiet...)), "no_event_worst_ms": longest(quiet)}
+		"call_worst_ms": longest(took), "deleting_worst_ms": results.Milliseconds(deleting)[0], "no_event_median_ms": results.Median(results.Milliseconds(quiet...)), "no_event_worst_ms": longest(quiet)}
 	row.Series = r.Series().Points()
 	return row, nil
 }
