@@ -65,10 +65,24 @@ func (n *Node) markCopy(ctx context.Context, c meta.Copy, source string) error {
 	if c.Still {
 		err = mark(ctx)
 	} else {
-		err = n.held(ctx, source, snapshotHold, mark)
+		err = n.markHeld(ctx, c, source, mark)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, control.ErrUnavailable) {
 		n.takeBackCopy(ctx, c)
+	}
+	return err
+}
+
+// markHeld has the commands of the source wait for the entry. What is dirty is flushed before, while
+// they continue: the entry is durable sooner where little else is on its way to the disk.
+func (n *Node) markHeld(ctx context.Context, c meta.Copy, source string, mark func(context.Context) error) error {
+	if err := n.prepareBoth(ctx, prepareModify{UUID: source, Flush: true}); err != nil {
+		return err
+	}
+	begun := time.Now()
+	err := n.held(ctx, source, snapshotHold, mark)
+	if err == nil {
+		n.event("copy", fmt.Sprintf("LUN %s is copied to %s; its commands were held for %v", source, c.UUID, time.Since(begun).Round(time.Microsecond)))
 	}
 	return err
 }
