@@ -35,6 +35,7 @@ type copies struct {
 	// before it applied the mark, which is applied here first: then they are on no list.
 	unlisted     map[string]uint64
 	someUnlisted atomic.Bool
+	listed       map[string]bool // what the last list of a resync from here has; nil: there is none
 
 	wake    signal // something may be to do for the chair
 	applied signal // an entry has changed what is there

@@ -434,6 +434,30 @@ func TestStandingsOfACopy(t *testing.T) {
 	}
 }
 
+// A source that is alone decides nothing about a copy that its last list for the joiner lacks.
+func TestCopyBeyondTheLastList(t *testing.T) {
+	var c copies
+	key, _ := parseID(uuid.NewString())
+	on, off := meta.Copy{UUID: key.String()}, meta.Copy{UUID: uuid.NewString()}
+	if c.beyond(true, on) {
+		t.Error("before the first list")
+	}
+	c.lists([]pair.CopyObject{{ID: key}})
+	if c.beyond(true, on) || !c.beyond(true, off) {
+		t.Error("after a list")
+	}
+	if c.lists([]pair.CopyObject{}); !c.beyond(true, on) {
+		t.Error("after an empty list")
+	}
+	if c.lists(nil); c.beyond(true, off) {
+		t.Error("another resync has begun")
+	}
+	c.lists([]pair.CopyObject{{ID: key}})
+	if c.beyond(false, off) || c.beyond(true, off) {
+		t.Error("the resync is over")
+	}
+}
+
 // A node that is given the metadata of the other one has all incomplete copies copied to it, and
 // does not go on with its own.
 func TestInstallEndsCopies(t *testing.T) {

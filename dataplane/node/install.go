@@ -223,6 +223,7 @@ func (n *Node) objectsLocked(prepared bool) (objs []pair.CopyObject) {
 func (n *Node) listForResync() {
 	n.md.mu.Lock()
 	objs := n.objectsLocked(true)
+	n.copies.lists(objs)
 	n.md.mu.Unlock()
 	n.do(func(m *pair.Machine, now int64) { m.ResyncObjects(now, objs) })
 }

@@ -282,6 +282,7 @@ func (n *Node) export() {
 		panic(err) // plain data
 	}
 	objs := n.objectsLocked(true)
+	n.copies.lists(nil)
 	volumes := n.md.state.Volumes()
 	n.md.mu.Unlock()
 	if n.misread(volumes) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
@@ -67,6 +69,9 @@ func (n *Node) sealNow(ctx context.Context) {
 		}
 	}
 	for _, c := range list {
+		if v.Phase == pair.Alone && n.copies.beyond(v.Resync.Active, c) {
+			continue
+		}
 		self, ok := mine[c.UUID]
 		other, asked := theirs.Standings[c.UUID]
 		if !ok || !asked {
@@ -74,6 +79,30 @@ func (n *Node) sealNow(ctx context.Context) {
 		}
 		n.conclude(ctx, c, self, other)
 	}
+}
+
+// lists notes what the last list of a resync from here has: nil, when a resync begins.
+func (c *copies) lists(objs []pair.CopyObject) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.listed = nil; objs != nil {
+		c.listed = map[string]bool{}
+	}
+	for _, o := range objs {
+		c.listed[uuid.UUID(o.ID).String()] = true
+	}
+}
+
+// beyond reports whether a copy was marked after this node had listed for the last time what the
+// joiner needs. The log may be barred until the joiner is a member: what this node decides alone
+// would be applied then, and the joiner has nothing of the copy.
+func (c *copies) beyond(resync bool, x meta.Copy) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !resync {
+		c.listed = nil
+	}
+	return c.listed != nil && !c.listed[x.UUID]
 }
 
 // copyEnd is what follows from what the members have of a copy.

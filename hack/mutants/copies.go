@@ -35,6 +35,8 @@ var copyMutants = []mutant{
 		"		if born, ok := n.copies.unlisted[c.UUID]; ok && born == c.Born {", "		if born := n.copies.unlisted[c.UUID]; born == 1 {"), "dataplane/node", "TestMarkWhileJoining"},
 	{ofCopies, "what a resync has brought counts without its source", below("dataplane/node/sealcopies.go",
 		"	case s.Whole && other.Whole:\n		return copyLost, copyStanding{Failed: errSourceLost}\n", ""), "dataplane/node", "TestStandingsOfACopy"},
+	{ofCopies, "a source decides alone about what the joiner lacks", below("dataplane/node/sealcopies.go",
+		"	return c.listed != nil && !c.listed[x.UUID]\n", "	return false\n"), "dataplane/node", "TestCopyBeyondTheLastList"},
 	{ofCopies, "a resync brings a copy that is not marked", below("dataplane/node/install.go",
 		"prepared && s.Stage != meta.Empty &&", "prepared &&"), "dataplane/node", "TestMarkWhileJoining"},
 	{ofCopies, "writes go on at the instant", below("dataplane/node/makecopy.go",
