@@ -48,8 +48,8 @@ type CreateSnapshot struct {
 // Object names a LUN or snapshot.
 type Object struct {
 	UUID string `json:"uuid"`
-	// Born, if it is set, names one of the objects that had this uuid one after the other: of a copy
-	// that is Marked, and committed or aborted then. An entry about another one changes nothing.
+	// Born, if it is set, names one of the objects that had this uuid one after the other: a copy
+	// that is marked, and committed or aborted then. An entry about another one changes nothing.
 	Born uint64 `json:"born,omitempty"`
 	// Reason of an Abort, and whether it is a lack of space.
 	Reason string `json:"reason,omitempty"`

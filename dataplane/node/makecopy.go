@@ -73,8 +73,8 @@ func (n *Node) markCopy(ctx context.Context, c meta.Copy, source string) error {
 	return err
 }
 
-// markHeld has the commands of the source wait for the entry. What is dirty is flushed before, while
-// they continue: the entry is durable sooner where little else is on its way to the disk.
+// markHeld has the commands of the source wait for the entry. What is dirty is flushed before,
+// while they continue: the entry is durable sooner where little else is on its way to the disk.
 func (n *Node) markHeld(ctx context.Context, c meta.Copy, source string, mark func(context.Context) error) error {
 	if err := n.prepareBoth(ctx, prepareModify{UUID: source, Flush: true}); err != nil {
 		return err

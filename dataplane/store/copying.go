@@ -16,7 +16,8 @@ import (
 //
 // Nothing of it is durable before Run has ended. A copy that a crash interrupts, of the process or
 // of the machine, is therefore worth nothing: its file has holes where nothing was copied yet, and
-// the source has been written to since. Whoever finds one starts over (docs/decisions/0069).
+// the source has been written to since. The caller that finds one starts over
+// (docs/decisions/0069).
 
 // Errors of copies.
 var (

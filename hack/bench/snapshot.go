@@ -77,8 +77,8 @@ func scatter(ctx context.Context, d load.Device, writes int64) error {
 	return errors.Join(err, r.Stop(), d.Flush(ctx))
 }
 
-// instantTime is how long after the request the pause of a snapshot is looked for. The instant comes
-// as soon as the files are made.
+// instantTime is how long after the request the pause of a snapshot is looked for. The instant
+// comes as soon as the files are made.
 const instantTime = 2 * time.Second
 
 // deletionTime is how long after its deletion the blocks of a file are given back at the latest: a
