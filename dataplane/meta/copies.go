@@ -66,8 +66,8 @@ func (s *State) Copies() (out []Copy) {
 	return out
 }
 
-// CopyingFrom finds a copy of a LUN or snapshot that is Copying, the first one by uuid; nil if there
-// is none.
+// CopyingFrom finds a copy of a LUN or snapshot that is Copying, the first one by uuid; nil if
+// there is none.
 func (s *State) CopyingFrom(source string) *Copy {
 	first := ""
 	look := func(id string) {
