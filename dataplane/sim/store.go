@@ -97,7 +97,7 @@ func (h *host) breaks(k ioKind, lo, hi int64, effect func(torn func() bool), don
 			return
 		}
 		w.mark(markFlushError)
-		for _, l := range w.luns {
+		for _, l := range h.objectIDs() {
 			h.disk.flushFails(l)
 		}
 	}, func() {
@@ -259,6 +259,7 @@ func (h *host) apply(msg *pair.Msg, durable bool) {
 	effect := func(torn func() bool) {
 		h.put(msg.LUN, cs, durable, torn)
 		if msg.Type == pair.MsgCopyData && !h.disk.orphan {
+			h.compares(msg.LUN, msg.Off, msg.Len)
 			if len(bad) > 0 {
 				h.w.mark(markCopiedBad)
 				h.givenUp(msg.LUN, bad)
@@ -331,6 +332,10 @@ func (h *host) readBack(o *pair.Op, repair bool) {
 	if repair {
 		hi = ms
 	}
+	if !h.disk.exists(o.LUN) { // removed meanwhile
+		h.later(us, 10*us, func(func() bool) {}, func() { m.StoreDone(h.clock(), o, scsi.Unavailable) })
+		return
+	}
 	h.io(ioRead, 50*us, hi, func(func() bool) {
 		if h.life != life {
 			return
@@ -362,6 +367,7 @@ func (h *host) compareSum(msg *pair.Msg) {
 	if len(msg.Meta) == 0 && msg.Flags&pair.FlagScrub == 0 { // a hole at the source
 		h.io(ioWrite, 50*us, 2*ms, func(torn func() bool) {
 			h.disk.write(msg.LUN, msg.Off, make([]byte, msg.Len), false, torn)
+			h.compares(msg.LUN, msg.Off, msg.Len)
 		}, done)
 		return
 	}
@@ -372,7 +378,9 @@ func (h *host) compareSum(msg *pair.Msg) {
 			h.disk.accept(msg.LUN, bad) // the owner's has a checksum
 			bad = nil
 		}
-		need = len(bad) > 0 || string(sum(mine)) != string(msg.Meta) && !(hole && len(msg.Meta) == 0)
+		if need = len(bad) > 0 || string(sum(mine)) != string(msg.Meta) && !(hole && len(msg.Meta) == 0); !need {
+			h.compares(msg.LUN, msg.Off, msg.Len)
+		}
 	}, func(res scsi.Result) {
 		if msg.Flags&pair.FlagScrub != 0 && len(bad) > 0 && res == scsi.OK {
 			h.judge(bad, msg.LUN)
