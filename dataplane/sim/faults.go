@@ -160,10 +160,7 @@ func (w *world) faults() []fault {
 			return w.until(200*ms, 3*s, func() { w.arb.slow = false })
 		}},
 		{"both killed", func() bool {
-			for _, h := range w.nodes {
-				h.kill(false)
-				w.after(w.between(10*ms, s), h.boot)
-			}
+			w.bothKilled(10*ms, s)
 			return true
 		}},
 		{"host cut off", w.cutHost},
@@ -179,6 +176,14 @@ func (w *world) faults() []fault {
 		}},
 	}
 	return append(all, w.compound()...)
+}
+
+// bothKilled ends both processes, each of which starts again after a while.
+func (w *world) bothKilled(lo, hi int64) {
+	for _, h := range w.nodes {
+		h.kill(false)
+		w.after(w.between(lo, hi), h.boot)
+	}
 }
 
 // onRequest are situations that only Config.With brings about: so special that in every swarm they

@@ -37,9 +37,7 @@ func (h *host) lookAtCopies() {
 			h.concludes(slot, s, own, own)
 		default:
 			h.asksPeer(slot, s.Born, func(its held) {
-				if h.looking[slot] = 0; h.disk.meta.Snaps[slot] == s {
-					h.concludes(slot, s, h.holds(slot, s.Born), its)
-				}
+				h.concludes(slot, s, own, its) // the slot may have another object by now, which the entry does not hit
 			})
 		}
 	}

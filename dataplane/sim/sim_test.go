@@ -62,7 +62,8 @@ func TestFixedSeeds(t *testing.T) {
 	for _, name := range []string{"machine: Excludes", "machine: Readmits", "machine: Forwarded", "machine: Repaired", "machine: PathSwitches",
 		"machine: LeaseLapses", "machine: Transfers", markNames[markRenew], markNames[markReplaced], markNames[markTrusted],
 		markNames[markSwap], markNames[markMiscompare], markNames[markRedone], markNames[markDuplicate], markNames[markTorn],
-		markNames[markKillUnsent], markNames[markResyncStopped], markNames[markWriteError], markNames[markImpatient]} {
+		markNames[markKillUnsent], markNames[markResyncStopped], markNames[markWriteError], markNames[markImpatient],
+		markNames[markSnapshot], markNames[markSnapVoid], markNames[markSnapDeleted], markNames[markInstant]} {
 		if b[name] == 0 {
 			t.Errorf("no history met %q", name)
 		}
@@ -89,6 +90,10 @@ func TestRequestedFaults(t *testing.T) {
 		{"wall clock set", nil},
 		{"answers stuck during a transfer", nil},
 		{"log hangs", nil},
+		{"snapshot during a transfer", []mark{markSnapshot, markInstant}},
+		{"snapshot while joining", []mark{markSnapshot, markSnapVoid, markInstant}},
+		{copyTroubleName, []mark{markSnapshot, markSnapVoid, markInstant}},
+		{snapAgainName, []mark{markSnapshot, markSnapDeleted, markInstant}},
 		{"rot", []mark{markDamage, markHealed, markLostAnswered, markCopiedBad, markOverwritten}},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -332,12 +332,9 @@ func (h *host) readBack(o *pair.Op, repair bool) {
 	if repair {
 		hi = ms
 	}
-	if !h.disk.exists(o.LUN) { // removed meanwhile
-		h.later(us, 10*us, func(func() bool) {}, func() { m.StoreDone(h.clock(), o, scsi.Unavailable) })
-		return
-	}
+	gone := false
 	h.io(ioRead, 50*us, hi, func(func() bool) {
-		if h.life != life {
+		if gone = !h.disk.exists(o.LUN); gone || h.life != life {
 			return
 		}
 		off, n := o.Range()
@@ -352,14 +349,24 @@ func (h *host) readBack(o *pair.Op, repair bool) {
 		if !hole {
 			o.Sum = sum(o.Buf)
 		}
-	}, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
+	}, func(res scsi.Result) {
+		if gone {
+			res = scsi.Unavailable
+		}
+		m.StoreDone(h.clock(), o, res)
+	})
 }
 
 // compareSum is the joiner's half of a copy.
 func (h *host) compareSum(msg *pair.Msg) {
 	link := h.linkN
-	need, bad := false, []scsi.Range(nil)
-	done := h.forPeer(func(m *pair.Machine, res scsi.Result) { m.SumDone(h.clock(), link, msg, need, res) })
+	need, bad, gone := false, []scsi.Range(nil), false
+	done := h.forPeer(func(m *pair.Machine, res scsi.Result) {
+		if gone {
+			res = scsi.Unavailable
+		}
+		m.SumDone(h.clock(), link, msg, need, res)
+	})
 	if !h.disk.exists(msg.LUN) { // a snapshot whose entry this node has not applied yet
 		h.later(us, 10*us, func(func() bool) {}, func() { done(scsi.Unavailable) })
 		return
@@ -372,6 +379,9 @@ func (h *host) compareSum(msg *pair.Msg) {
 		return
 	}
 	h.io(ioRead, 50*us, 2*ms, func(func() bool) {
+		if gone = !h.disk.exists(msg.LUN); gone {
+			return
+		}
 		mine, hole := h.disk.read(nil, msg.LUN, msg.Off, msg.Len)
 		bad = h.disk.look(msg.LUN, msg.Off, msg.Len)
 		if msg.Flags&pair.FlagScrub != 0 && (string(sum(mine)) == string(msg.Meta) || hole && len(msg.Meta) == 0) && h.disk.unknown(msg.LUN, bad) {

@@ -324,14 +324,19 @@ func (h *host) fetch(msg *pair.Msg) {
 		}
 		m.Fetched(h.clock(), link, msg, data, res)
 	})
-	if !h.disk.exists(msg.LUN) {
-		h.later(us, 10*us, func(func() bool) {}, func() { done(scsi.Unavailable) })
-		return
-	}
+	gone := false
 	h.io(ioRead, 50*us, 2*ms, func(func() bool) {
+		if gone = !h.disk.exists(msg.LUN); gone {
+			return
+		}
 		bad = h.disk.look(msg.LUN, msg.Off, msg.Len)
 		data, _ = h.disk.read(nil, msg.LUN, msg.Off, msg.Len)
-	}, done)
+	}, func(res scsi.Result) {
+		if gone {
+			res = scsi.Unavailable
+		}
+		done(res)
+	})
 }
 
 // says reports whether content is what the checksums of its groups say.

@@ -142,11 +142,8 @@ func (w *world) snapFaults() []fault {
 		}},
 		{"snapshot while joining", func() bool {
 			for _, h := range w.nodes {
-				if h.m != nil && h.resyncing && h.phase == pair.Alone {
-					slot := w.rnd.IntN(snapSlots)
-					h.snapshotOf(slot%w.shape.luns, slot, nil)
-					x := w.any()
-					w.after(w.even(ms, 20*ms), func() { w.crash(x, false) })
+				if h.m != nil && !h.frozenNow() && h.resyncing && h.phase == pair.Alone {
+					w.snapsAtJoiner(h, w.nodes[h.id.Peer()])
 					return true
 				}
 			}
@@ -155,6 +152,22 @@ func (w *world) snapFaults() []fault {
 		{copyTroubleName, w.troublesCopy},
 		{snapAgainName, w.snapsAgain},
 	}
+}
+
+// snapsAtJoiner takes a snapshot while the peer is copied to. In half of the cases the joiner is so
+// slow that the source commits the snapshot before the joiner has it. Then one of them dies.
+func (w *world) snapsAtJoiner(source, joiner *host) {
+	slot, until := w.rnd.IntN(snapSlots), 20*ms
+	if w.chance(0.5) {
+		joiner.slow, until = w.even(10*ms, 80*ms), 500*ms
+		w.until(300*ms, 600*ms, func() { joiner.slow = 0 })
+	}
+	life := source.life
+	w.after(w.between(0, 20*ms), func() {
+		source.when(life, func() { source.snapshotOf(slot%w.shape.luns, slot, nil) })
+	})
+	x := w.any()
+	w.after(w.even(ms, until), func() { w.crash(x, false) })
 }
 
 const (
@@ -183,21 +196,37 @@ func (w *world) troublesCopy() bool {
 		func() { w.crash(chair, false) },
 		func() { w.crash(w.any(), true) },
 		func() { w.bothPower() },
-		func() {
-			for _, x := range w.nodes {
-				x.kill(false)
-				w.after(w.between(10*ms, 300*ms), x.boot)
-			}
-		},
+		func() { w.bothKilled(10*ms, 300*ms) },
+		w.killsSource,
 		func() { w.transfer(lun) },
 		func() { chair.freeze(w.between(50*ms, 2*s)) },
 		func() { w.cutFor(w.even(ms, 900*ms)) },
 		func() { h.full = true; w.until(20*ms, 300*ms, func() { h.full = false }) },
 		func() { peer.full = true; w.until(20*ms, 300*ms, func() { peer.full = false }) },
-	}[w.rnd.IntN(11)]
+	}[w.rnd.IntN(12)]
 	w.atMark = func() { w.after(w.between(0, 250*ms), trouble) }
 	h.when(h.life, func() { h.snapshotOf(lun, slot, nil) })
 	return true
+}
+
+// killsSource ends both processes, and the one that copies to the other once more when it has done
+// so: the copy that it made in its first life is what both have then.
+func (w *world) killsSource() {
+	w.bothKilled(10*ms, 100*ms)
+	until := w.now + 2*s
+	var look func()
+	look = func() {
+		for _, h := range w.nodes {
+			if h.m != nil && h.phase == pair.Paired && w.arb.rec.Both() && w.arb.rec.Chair() == h.id && w.nodes[h.id.Peer()].m != nil {
+				w.after(w.between(0, 20*ms), func() { w.crash(h, false) })
+				return
+			}
+		}
+		if w.now < until && !w.healed {
+			w.after(2*ms, look)
+		}
+	}
+	w.after(ms, look)
 }
 
 // snapsAgain has the answers to looks at a copy come late, while its slot is used again.

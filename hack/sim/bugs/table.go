@@ -1,13 +1,17 @@
 package main
 
-import "github.com/gemel-storage/gemel/internal/testkit/mutate"
+import (
+	"slices"
 
-// bug is a mistake in dataplane/pair that the simulator has to find. The mistake replaces one text
+	"github.com/gemel-storage/gemel/internal/testkit/mutate"
+)
+
+// bug is a mistake in dataplane/pair, or in the simulated runtime, that the simulator has to find. The mistake replaces one text
 // by another; the text must occur exactly once, so that a bug whose place has moved is noticed.
 type bug struct {
 	player     *player // nil: pairs
 	rule, name string
-	file       string // in dataplane/pair; of nodes, in target
+	file       string // in dataplane/pair; of runtimes, in dataplane/sim; of nodes, in target
 	old, new   string
 	more       []mutate.Edit // further changes that the mistake needs
 	flags      []string      // of the simulator: faults that every history has
@@ -34,7 +38,9 @@ const maxSeeds = 2000
 // All mistakes except those of R15 are played in plain histories, whose disks keep no checksums:
 // the seeds that were found before checksums existed stay useful, and a history in which nothing
 // heals hides less.
-var bugs = plain([]bug{
+var bugs = plain(slices.Concat(machineBugs, copyBugs))
+
+var machineBugs = []bug{
 	{rule: "R1", name: "ack before the mirror answers", file: "write.go",
 		old: "\t\to.stage = stMirror\n\t\tm.ops[o.id] = o\n\t\tm.sendMirror(o)\n\t\treturn\n", new: "\t\tm.sendMirror(o)\n"},
 	{rule: "R1", name: "status without a lease", file: "write.go",
@@ -289,7 +295,7 @@ var bugs = plain([]bug{
 		old: "\tcase len(o.Bad) > 0:\n\t\tm.damaged(now, o)\n", new: ""},
 	{rule: "R14", name: "a snapshot that is made during a resync is not compared", file: "resync.go",
 		old: "\tcase m.planMore(objs):\n", new: "\tcase false:\n"},
-})
+}
 
 // plain has what no checksum is needed for played without.
 func plain(list []bug) []bug {
