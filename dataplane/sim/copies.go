@@ -1,8 +1,6 @@
 package sim
 
 import (
-	"slices"
-
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
@@ -202,34 +200,4 @@ func (h *host) holds(slot int, born uint64) held {
 		return heldSealed
 	}
 	return heldPart
-}
-
-// copiedTo notes that a resync has made everything durable here: an object is whole if all of it
-// was compared since it was known to be incomplete. One whose entry was on its way when the source
-// looked for the last time at what there is to copy is on no list of the source.
-func (h *host) copiedTo() {
-	for slot, s := range h.disk.meta.Snaps {
-		if !h.disk.copying[slot] || h.compared[slot] == nil || slices.Contains(h.compared[slot], false) {
-			continue
-		}
-		if h.disk.copying[slot] = false; s.Stage == stageMarked {
-			h.whole[slot] = s.Born
-		}
-	}
-}
-
-// needs notes, durably, that an object is to be copied to.
-func (h *host) needs(slot int) {
-	h.disk.copying[slot], h.compared[slot] = true, make([]bool, h.w.shape.blocks)
-}
-
-// compares notes what a source has compared, or sent.
-func (h *host) compares(l pair.LUNID, off, n int64) {
-	slot := int(l[0]) - 1 - h.w.shape.luns
-	if slot < 0 || h.compared[slot] == nil || !h.disk.exists(l) {
-		return
-	}
-	for b := off / blockSize; b < (off+n)/blockSize; b++ {
-		h.compared[slot][b] = true
-	}
 }

@@ -23,7 +23,7 @@ var copyBugs = []bug{
 		old: "own.Born == s.Born && own.Stage == stageReady {", new: "own.Born == s.Born {"},
 	{player: runtimes, rule: "R14", name: "a joiner copies blocks of its own at an instant", file: "snap.go", flags: []string{"-with", "snapshot while joining"},
 		old: "\tcase joining:\n\t\th.needs(slot)\n", new: "\tcase joining:\n\t\th.attach(slot)\n"},
-	{player: runtimes, rule: "R14", name: "a joiner takes a snapshot for whole that was not compared", file: "copies.go", flags: []string{"-with", "snapshot while joining"},
+	{player: runtimes, rule: "R14", name: "a joiner takes a snapshot for whole that was not compared", file: "joiner.go", flags: []string{"-with", "snapshot while joining"},
 		old: "|| h.compared[slot] == nil || slices.Contains(h.compared[slot], false) {", new: "|| false && slices.Contains(h.compared[slot], false) {"},
 	{player: runtimes, rule: "R14", name: "what a resync has made whole is committed without the copy of its source", file: "look.go", flags: withTrouble(""),
 		old: "\tcase own == heldWhole && its == heldWhole:\n\t\treturn snapAbort\n", new: ""},

@@ -6,8 +6,9 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/mutate"
 )
 
-// bug is a mistake in dataplane/pair, or in the simulated runtime, that the simulator has to find. The mistake replaces one text
-// by another; the text must occur exactly once, so that a bug whose place has moved is noticed.
+// bug is a mistake in dataplane/pair, or in the simulated runtime, that the simulator has to find.
+// The mistake replaces one text by another; the text must occur exactly once, so that a bug whose
+// place has moved is noticed.
 type bug struct {
 	player     *player // nil: pairs
 	rule, name string
