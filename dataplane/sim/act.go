@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/binary"
 	"encoding/json"
 
 	"github.com/gemel-storage/gemel/dataplane/pair"
@@ -95,19 +96,25 @@ func (h *host) carryOut(x *pair.Action) {
 			lo, hi = 2*w.shape.mirrorMax, 2*w.shape.mirrorMax
 		}
 		h.owed.append = h.clock()
-		h.later(lo, hi, func(func() bool) { h.applyEntry(index, raw, joining) }, func() {
+		var res scsi.Result
+		h.later(lo, hi, func(func() bool) { res = h.applyEntry(index, raw, joining) }, func() {
 			h.owed.append = 0
-			m.Appended(h.clock(), index, scsi.OK, nil, h.units())
+			m.Appended(h.clock(), index, res, binary.BigEndian.AppendUint64(nil, index), h.units())
 		})
 	case pair.ActProposed:
 		if f := h.moves[x.ID]; f != nil {
 			delete(h.moves, x.ID)
-			f(x.Result)
+			var index uint64
+			if len(x.Meta) == 8 {
+				index = binary.BigEndian.Uint64(x.Meta)
+			}
+			f(x.Result, index)
 		}
 	case pair.ActInstall:
 		h.install(x.Msg)
 	case pair.ActExport:
 		life := h.life
+		h.listed = nil
 		w.after(w.between(50*us, ms), func() {
 			h.when(life, func() {
 				raw, err := json.Marshal(h.disk.meta)
@@ -119,7 +126,7 @@ func (h *host) carryOut(x *pair.Action) {
 		})
 	case pair.ActResyncList:
 		life := h.life
-		w.after(50*us, func() { h.when(life, func() { m.ResyncObjects(h.clock(), h.objects()) }) })
+		w.after(50*us, func() { h.when(life, func() { m.ResyncObjects(h.clock(), h.lists()) }) })
 	case pair.ActIntend:
 		h.intend(x.LUN, x.Regions)
 	case pair.ActClear:
@@ -168,13 +175,13 @@ func (h *host) carryOut(x *pair.Action) {
 func (h *host) flushAll(msg *pair.Msg) {
 	w, m, link := h.w, h.m, h.linkN
 	if msg == nil {
-		h.flushing(w.objectIDs(), false, func(res scsi.Result) { m.SelfFlushed(h.clock(), res == scsi.OK) })
+		h.flushing(h.objectIDs(), false, func(res scsi.Result) { m.SelfFlushed(h.clock(), res == scsi.OK) })
 		return
 	}
 	h.flushedAll = w.now
-	h.flushing(w.objectIDs(), true, h.forPeer(func(m *pair.Machine, res scsi.Result) {
+	h.flushing(h.objectIDs(), true, h.forPeer(func(m *pair.Machine, res scsi.Result) {
 		if res == scsi.OK && !h.broken {
-			clear(h.disk.copying)
+			h.copiedTo()
 			clear(h.disk.recreated)
 		}
 		if res == scsi.OK && !h.broken && (h.disk.untrusted || h.disk.old) {
@@ -209,13 +216,14 @@ type entry struct {
 	Publish uint64    `json:"publish,omitempty"` // the host's bit
 	Snap    int       `json:"snap,omitempty"`    // slot of a snapshot of LUN, from 1
 	Step    snapStep  `json:"step,omitempty"`
+	Born    uint64    `json:"born,omitempty"` // of the object that it means
 }
 
-func (h *host) applyEntry(index uint64, raw []byte, joining bool) {
+func (h *host) applyEntry(index uint64, raw []byte, joining bool) scsi.Result {
 	var e entry
 	if err := json.Unmarshal(raw, &e); err != nil {
 		h.w.fail("log entry: %v", err)
-		return
+		return scsi.OK
 	}
 	if index != h.disk.meta.Index+1 {
 		h.w.fail("R9: node %v applies index %d after %d", h.id, index, h.disk.meta.Index)
@@ -226,13 +234,12 @@ func (h *host) applyEntry(index uint64, raw []byte, joining bool) {
 		for _, l := range e.Lost {
 			h.disk.meta.Lost[l] = ^uint64(0)
 		}
-		return
+		return scsi.OK
 	case e.Snap > 0:
-		h.applySnap(&e, index, joining)
-		return
+		return h.applySnap(&e, index, joining)
 	case e.Publish != 0:
 		h.disk.meta.Lost[e.LUN] &^= e.Publish
-		return
+		return scsi.OK
 	}
 	for i := range h.disk.meta.Units {
 		if u := &h.disk.meta.Units[i]; (e.All || i == e.LUN) && u.Owner != e.To {
@@ -243,9 +250,15 @@ func (h *host) applyEntry(index uint64, raw []byte, joining bool) {
 			u.Seq++
 		}
 	}
+	return scsi.OK
 }
 
 func (h *host) propose(e entry, done func(scsi.Result)) {
+	h.proposeFor(e, func(res scsi.Result, _ uint64) { done(res) })
+}
+
+// proposeFor proposes an entry whose index matters.
+func (h *host) proposeFor(e entry, done func(res scsi.Result, index uint64)) {
 	raw, err := json.Marshal(e)
 	if err != nil {
 		panic(err) // plain data
@@ -255,7 +268,7 @@ func (h *host) propose(e entry, done func(scsi.Result)) {
 
 // transfer moves a LUN away, as the runtime does it.
 func (h *host) transfer(lun int) {
-	h.holding(lun, func(release func()) {
+	h.holding(lun, func() {}, func(release func()) {
 		h.moving++
 		h.propose(entry{LUN: lun, To: h.id.Peer()}, func(res scsi.Result) {
 			h.moving--
@@ -265,14 +278,16 @@ func (h *host) transfer(lun int) {
 	})
 }
 
-// holding does f while the commands of a LUN are held, if they can be.
-func (h *host) holding(lun int, f func(release func())) {
+// holding does f while the commands of a LUN are held, or, if they cannot be, refused.
+func (h *host) holding(lun int, refused func(), f func(release func())) {
 	h.when(h.life, func() {
 		h.nextID++
 		q := h.nextID
 		h.quiets[q] = func(res scsi.Result) {
 			if res == scsi.OK {
 				f(func() { h.m.Release(h.clock(), q) })
+			} else {
+				refused()
 			}
 		}
 		h.m.Quiesce(h.clock(), q, []pair.LUNID{h.w.luns[lun]}, 1500*ms)

@@ -41,8 +41,10 @@ type disk struct {
 	old       bool // an old copy of it was brought back; ends likewise
 	pages     int  // of what one checksum is of; 0: it keeps none
 	sums      [][]checksum
-	puts      []func() // of what was written just now
-	orphan    bool     // what is written is a dead process's, which keeps no checksums any more
+	puts      []func()          // of what was written just now
+	coming    map[[2]int]stored // the same, by object and group: whoever takes the block's lock finds it
+	copies    []*lazyCopy       // of the present process
+	orphan    bool              // what is written is a dead process's, which keeps no checksums any more
 }
 
 // suspect tells that the disk is no source, whatever its node believes.
@@ -65,7 +67,7 @@ func (m metaState) clone() metaState {
 }
 
 func newDisk(id string, luns, slots, blocks, pages int) *disk {
-	d := &disk{id: id, pages: pages, luns: make([][]page, luns+slots), bits: make([]pair.Regions, luns)}
+	d := &disk{id: id, pages: pages, coming: map[[2]int]stored{}, luns: make([][]page, luns+slots), bits: make([]pair.Regions, luns)}
 	d.meta.Lost = make([]uint64, luns)
 	for i := range d.luns {
 		d.luns[i] = make([]page, blocks)
@@ -84,6 +86,7 @@ func newDisk(id string, luns, slots, blocks, pages int) *disk {
 // image is a copy of the store as it is on stable storage.
 func (d *disk) image() *disk {
 	c := *d
+	c.copies, c.coming = nil, map[[2]int]stored{}
 	c.meta, c.copying = d.meta.clone(), slices.Clone(d.copying)
 	c.misfit, c.recreated = slices.Clone(d.misfit), slices.Clone(d.recreated)
 	c.bits = make([]pair.Regions, len(d.bits))
@@ -170,6 +173,7 @@ func (d *disk) unflushed() bool {
 
 // read appends a range as bytes, eight per block; hole tells that all of it is zero.
 func (d *disk) read(to []byte, l pair.LUNID, off, n int64) (out []byte, hole bool) {
+	d.beforeRead(l, off, n)
 	hole = true
 	for _, p := range d.unit(l)[off/blockSize : (off+n)/blockSize] {
 		v := p.cache ^ p.flip
@@ -179,8 +183,13 @@ func (d *disk) read(to []byte, l pair.LUNID, off, n int64) (out []byte, hole boo
 	return to, hole
 }
 
-// write stores bytes. Of a torn one only the blocks that torn chooses change.
+// write stores bytes. Of a torn one only the blocks that torn chooses change. An object that was
+// removed meanwhile has none.
 func (d *disk) write(l pair.LUNID, off int64, data []byte, durable bool, torn func() bool) {
+	if !d.exists(l) {
+		return
+	}
+	d.beforeWrite(l, off, int64(len(data)))
 	u, pages := d.unit(l), map[int]bool{}
 	put := d.written(l, off, int64(len(data)))
 	for i := 0; i+8 <= len(data); i += 8 {

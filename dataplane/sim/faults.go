@@ -160,10 +160,7 @@ func (w *world) faults() []fault {
 			return w.until(200*ms, 3*s, func() { w.arb.slow = false })
 		}},
 		{"both killed", func() bool {
-			for _, h := range w.nodes {
-				h.kill(false)
-				w.after(w.between(10*ms, s), h.boot)
-			}
+			w.bothKilled(10*ms, s)
 			return true
 		}},
 		{"host cut off", w.cutHost},
@@ -181,42 +178,21 @@ func (w *world) faults() []fault {
 	return append(all, w.compound()...)
 }
 
+// bothKilled ends both processes, each of which starts again after a while.
+func (w *world) bothKilled(lo, hi int64) {
+	for _, h := range w.nodes {
+		h.kill(false)
+		w.after(w.between(lo, hi), h.boot)
+	}
+}
+
 // onRequest are situations that only Config.With brings about: so special that in every swarm they
 // would crowd others out.
 func (w *world) onRequest() []fault {
-	snapshot := func(h *host) {
-		slot := w.rnd.IntN(snapSlots)
-		h.snapshotOf(slot%w.shape.luns, slot)
-	}
-	return []fault{
+	return append([]fault{
 		{overloadName, w.overload},
 		{stopName, w.bothStop},
 		{farName, w.goFar},
-		{"snapshot during a transfer", func() bool {
-			h := w.any()
-			if h.m == nil || h.phase != pair.Paired {
-				return false
-			}
-			slot := w.rnd.IntN(snapSlots)
-			lun := slot % w.shape.luns
-			if o, _ := h.m.Owner(w.luns[lun]); o != h.id {
-				return false
-			}
-			h.transfer(lun)
-			w.after(w.even(0, 3*ms), func() { h.snapshotOf(lun, slot) })
-			return true
-		}},
-		{"snapshot while joining", func() bool {
-			for _, h := range w.nodes {
-				if h.m != nil && h.resyncing && h.phase == pair.Alone {
-					snapshot(h)
-					x := w.any()
-					w.after(w.even(ms, 20*ms), func() { w.crash(x, false) })
-					return true
-				}
-			}
-			return false
-		}},
 		{"forced while the other serves", func() bool { return w.part(w.forceOther) }},
 		{"arbiter set back while one is alone", func() bool { return w.part(w.setBack) }},
 		{"forced while the other is paused", func() bool { return w.part(w.forceStanding) }},
@@ -253,7 +229,7 @@ func (w *world) onRequest() []fault {
 		{lostFileName, w.losesFile},
 		{"disk moved", func() bool { return w.move(w.any()) }},
 		{"lone disk moved and the arbiter set back", func() bool { return w.part(w.moveAndSetBack) }},
-	}
+	}, w.snapFaults()...)
 }
 
 // compound are faults that come together: what one delays the other overtakes. Drawn apart they

@@ -28,6 +28,9 @@ type rec struct {
 	own       [1]uint64
 }
 
+// changes tells whether it may have written its value.
+func (r *rec) changes() bool { return r.kind == recWrite || r.kind == recSwap }
+
 type recKind uint8
 
 const (

@@ -38,7 +38,7 @@ type host struct {
 	applies int    // store work for the peer under way: a new link waits for its end (R4)
 
 	attempts map[*pair.Op]*attempt // of hosts, at this node
-	moves    map[uint64]func(scsi.Result)
+	moves    map[uint64]func(res scsi.Result, index uint64)
 	quiets   map[uint64]func(scsi.Result)
 	nextID   uint64
 	moving   int // transfers whose outcome is open
@@ -68,6 +68,12 @@ type host struct {
 	mismatches uint64          // that the present life has found
 	installed  int64           // when the metadata was last replaced by a source's
 	flushedAll int64           // when the last flush of everything for the peer began
+
+	whole    [snapSlots]uint64   // marked objects that a resync has made whole in this life, by Born
+	compared [snapSlots][]bool   // blocks of incomplete objects that a source has compared in this life
+	listed   map[pair.LUNID]bool // what the last list of the present resync names, nil: there is none
+	lookAt   int64               // no look at marked objects before (look.go)
+	looking  [snapSlots]int64    // nor at this one
 }
 
 func newHost(w *world, id pair.Node) *host {
@@ -143,7 +149,7 @@ func (h *host) boot() {
 	h.run.started(w.now)
 	h.life++
 	h.unanswered = 0
-	h.attempts, h.moves, h.quiets = map[*pair.Op]*attempt{}, map[uint64]func(scsi.Result){}, map[uint64]func(scsi.Result){}
+	h.attempts, h.moves, h.quiets = map[*pair.Op]*attempt{}, map[uint64]func(scsi.Result, uint64){}, map[uint64]func(scsi.Result){}
 	h.results, h.refused = map[uint64]bool{}, map[uint64]bool{}
 	h.scrubbing, h.mismatches = nil, 0
 	h.runs()
@@ -151,6 +157,8 @@ func (h *host) boot() {
 	h.late, h.frozen, h.linkUp, h.moving, h.applies = nil, 0, false, 0, 0
 	h.broken, h.failed, h.sick = false, false, false
 	h.phase, h.epoch, h.excluding, h.resyncing, h.installed, h.flushedAll = pair.Starting, 0, false, false, 0, 0
+	h.listed = nil
+	h.whole, h.compared, h.lookAt, h.looking = [snapSlots]uint64{}, [snapSlots][]bool{}, 0, [snapSlots]int64{}
 	h.disk.evict(func() bool { h.harmed = w.now; return !w.shape.pagesStay || w.chance(0.5) })
 	inc := pair.Incarnation{Boot: h.bootID(), Nonce: w.rnd.Uint64() | 1}
 	cfg := pair.Config{Self: h.id, Cluster: "c", Pair: "p", Store: h.disk.id, Incarnation: inc,
@@ -216,6 +224,7 @@ func (h *host) turn() {
 	h.m.Wall(h.clock(), h.wall)
 	h.m.Tick(h.clock())
 	h.refresh()
+	h.lookAtCopies()
 	h.drain()
 	h.observe()
 	if h.m != nil {
@@ -235,6 +244,7 @@ func (h *host) kill(power bool) {
 	h.addStats()
 	h.m = nil
 	h.life++
+	h.disk.copies, h.disk.coming = nil, map[[2]int]stored{}
 	w.rotting(func() { h.disk.forget(func() bool { return w.chance(0.3) }) })
 	if power {
 		h.boots++

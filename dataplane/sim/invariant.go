@@ -264,6 +264,11 @@ func (w *world) joined(h *host) {
 	if h.failed || h.harmed >= since {
 		return
 	}
+	for slot, s := range h.disk.meta.Snaps {
+		if s.Stage == stageReady && h.disk.copying[slot] {
+			w.fail("R14: node %v is readmitted, and snapshot %d is not complete there", h.id, slot+1)
+		}
+	}
 	w.truth.each(func(l, b int, f *fact) {
 		if v := h.disk.luns[l][b].stable; f.since < since && v != f.value && !w.gone(h, l, b) {
 			w.fail("R7: node %v is readmitted with LUN %d block %d unflushed: durable is %d, not %d", h.id, l+1, b, v, f.value)

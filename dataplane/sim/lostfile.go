@@ -40,7 +40,7 @@ func (w *world) losesFile() (done bool) {
 		done = true
 		h.kill(!lone && w.chance(0.3))
 		object := w.rnd.IntN(w.shape.luns)
-		if slot := w.rnd.IntN(2 * snapSlots); !lone && slot < snapSlots && h.disk.meta.Snaps[slot].Ready {
+		if slot := w.rnd.IntN(2 * snapSlots); !lone && slot < snapSlots && h.disk.meta.Snaps[slot].Stage == stageReady {
 			object = w.shape.luns + slot
 		}
 		if lone {

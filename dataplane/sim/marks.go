@@ -59,6 +59,9 @@ const (
 	markYield
 	markSnapshot
 	markSnapUndone
+	markSnapVoid
+	markSnapDeleted
+	markInstant
 	markProof
 	markGhost
 	markForced
@@ -109,7 +112,8 @@ var markNames = [marks]string{
 	markStood:       "a machine was paused with its clocks",
 	markTaken:       "a lone member finds the record forced", markForked: "a lone member finds another record of its epoch",
 	markImpatient: "a host gives a command up",
-	markBothPower: "both nodes lost power", markLost: "hosts get MEDIUM ERROR after a loss", markSnapshot: "snapshot taken", markSnapUndone: "a snapshot left by a dead proposer is undone", markProof: "a host shows a sign of life", markGhost: "a command arrives whose host has gone on", markYield: "record: yield", markPublished: "a host publishes again after a loss",
+	markBothPower: "both nodes lost power", markLost: "hosts get MEDIUM ERROR after a loss", markSnapshot: "snapshot taken", markSnapUndone: "a snapshot left by a dead proposer is undone", markSnapVoid: "a snapshot whose copy cannot end is undone", markSnapDeleted: "a snapshot is deleted",
+	markInstant: "a snapshot is judged against what hosts saw", markProof: "a host shows a sign of life", markGhost: "a command arrives whose host has gone on", markYield: "record: yield", markPublished: "a host publishes again after a loss",
 }
 
 // Marks count the situations that were met.

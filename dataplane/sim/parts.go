@@ -102,3 +102,8 @@ func (h *history) flushedAfter(lun int, ret, at int64) bool {
 	}
 	return false
 }
+
+// lostAny tells whether writes of a LUN may be gone.
+func (h *history) lostAny(lun int) bool {
+	return slices.ContainsFunc(h.losses, func(x loss) bool { return x.lun == lun })
+}

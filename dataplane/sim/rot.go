@@ -148,7 +148,7 @@ const askedWithin = 100 * ms
 // the source say that the blocks were. What rots after the joiner was asked is excused.
 func (h *host) givenUp(l pair.LUNID, bad []scsi.Range) {
 	source := h.w.nodes[h.id.Peer()]
-	if source.m == nil || source.disk.suspect() || h.disk.suspect() || h.sick {
+	if source.m == nil || !source.disk.promised(int(l[0])-1) || source.disk.suspect() || h.disk.suspect() || h.sick {
 		return
 	}
 	for _, r := range bad {

@@ -1,23 +1,38 @@
 package sim
 
 import (
+	"encoding/binary"
+	"fmt"
+
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Snapshots (R14): made on both nodes at one index of the log while the LUN's writes are held,
-// durable at once, never written again. A joiner that lacks one, or has another one in its slot,
-// gets it whole, and has on record that it is not complete until the resync has ended. The final
-// comparison of the disks covers them.
+// Snapshots (R14): an entry of the log marks the instant on both nodes while the LUN's writes are
+// held; the blocks are copied afterwards, by each node for itself (copies.go), and an entry of its
+// own says that both nodes have all of them durably. From then on a snapshot is never written
+// again. A joiner that lacks one, or that has not finished it, gets it whole, and has on record that
+// it is not complete until the resync has ended. The final comparison of the disks covers them.
 
 // snapSlots is how many there can be. A node that has lost its place may hold another one in the
 // same slot.
 const snapSlots = 3
 
-// snap is what a slot holds: a snapshot is prepared, then committed.
+// snapStage is how far a snapshot is.
+type snapStage uint8
+
+const (
+	stageNone     snapStage = iota
+	stagePrepared           // it has an empty object
+	stageMarked             // its content is that of this instant, and is being copied
+	stageReady              // all of it is durable at every member
+)
+
+// snap is what a slot holds.
 type snap struct {
-	Born  uint64 `json:"born"` // index at which it was prepared, 0: there is none
-	Ready bool   `json:"ready"`
+	Born  uint64    `json:"born"` // index at which it was prepared, 0: there is none
+	LUN   int       `json:"lun"`
+	Stage snapStage `json:"stage"`
 }
 
 // snapStep is what an entry does to a slot.
@@ -25,29 +40,44 @@ type snapStep int
 
 const (
 	snapPrepare snapStep = iota + 1
+	snapMark
 	snapCommit
 	snapAbort
+	snapDelete
 )
 
-func (w *world) snapID(slot int) pair.LUNID { return pair.LUNID{byte(w.shape.luns + slot + 1)} }
+func (s snapStep) String() string {
+	return [...]string{"", "prepare", "mark", "commit", "abort", "delete"}[s]
+}
+
+// snapID is the id of an object in a slot. One that is made after another one was removed has
+// another id.
+func (w *world) snapID(slot int, born uint64) (id pair.LUNID) {
+	id[0] = byte(w.shape.luns + slot + 1)
+	binary.BigEndian.PutUint64(id[8:], born)
+	return id
+}
 
 // objectIDs are LUNs and snapshots.
-func (w *world) objectIDs() []pair.LUNID {
-	ids := append([]pair.LUNID(nil), w.luns...)
-	for slot := range snapSlots {
-		ids = append(ids, w.snapID(slot))
+func (h *host) objectIDs() []pair.LUNID {
+	ids := append([]pair.LUNID(nil), h.w.luns...)
+	for slot, s := range h.disk.meta.Snaps {
+		ids = append(ids, h.w.snapID(slot, s.Born))
 	}
 	return ids
 }
 
+// objects are what both nodes must hold alike. What is prepared only is empty, and is not among
+// them: as an object of the plan of a resync it would be taken as compared when it is marked later,
+// and nothing would copy what it is filled with.
 func (h *host) objects() (objs []pair.CopyObject) {
 	size := int64(h.w.shape.blocks) * blockSize
 	for _, l := range h.w.luns {
 		objs = append(objs, pair.CopyObject{ID: l, Size: size, Born: 1})
 	}
 	for slot, s := range h.disk.meta.Snaps {
-		if s.Born > 0 {
-			objs = append(objs, pair.CopyObject{ID: h.w.snapID(slot), Size: size, Born: s.Born})
+		if s.Stage > stagePrepared {
+			objs = append(objs, pair.CopyObject{ID: h.w.snapID(slot, s.Born), Size: size, Born: s.Born})
 		}
 	}
 	return objs
@@ -56,58 +86,110 @@ func (h *host) objects() (objs []pair.CopyObject) {
 // exists tells whether there is such an object.
 func (d *disk) exists(id pair.LUNID) bool {
 	slot := int(id[0]) - 1 - len(d.meta.Units)
-	return slot < 0 || d.meta.Snaps[slot].Born > 0
+	return slot < 0 || d.meta.Snaps[slot].Born > 0 && d.meta.Snaps[slot].Born == binary.BigEndian.Uint64(id[8:])
 }
 
 // prepared tells whether an object is a snapshot that no entry has committed: its content is not
 // promised.
 func (d *disk) prepared(object int) bool {
 	slot := object - len(d.meta.Units)
-	return slot >= 0 && !d.meta.Snaps[slot].Ready
+	return slot >= 0 && d.meta.Snaps[slot].Stage != stageReady
 }
 
-// applySnap is an entry of a snapshot. A joiner takes it of a LUN that is being copied to.
-func (h *host) applySnap(e *entry, index uint64, joining bool) {
-	slot := e.Snap - 1
-	s := &h.disk.meta.Snaps[slot]
+// promised tells whether the content of an object here is what it should be.
+func (d *disk) promised(object int) bool {
+	slot := object - len(d.meta.Units)
+	return slot < 0 || !d.prepared(object) && !d.copying[slot]
+}
+
+// marking tells whether an object of a LUN has been marked and is not ready. There is one at a time.
+func (d *disk) marking(lun int) bool {
+	for _, s := range d.meta.Snaps {
+		if s.Stage == stageMarked && s.LUN == lun {
+			return true
+		}
+	}
+	return false
+}
+
+// applySnap is an entry of a snapshot. All steps but the first name the object that they mean: a
+// late one must not hit a younger object of the slot. What a joiner makes of an instant that it has
+// not been copied to is nothing: it has on record that it needs the object whole.
+func (h *host) applySnap(e *entry, index uint64, joining bool) scsi.Result {
+	slot, d := e.Snap-1, h.disk
+	s := &d.meta.Snaps[slot]
+	born := s.Born
 	switch {
 	case e.Step == snapPrepare && s.Born == 0:
-		h.disk.take(e.LUN, h.w.shape.luns+slot)
-		s.Born, h.disk.copying[slot] = index, joining
-		h.w.trace("node %v prepares snapshot %d of LUN %d", h.id, e.Snap, e.LUN+1)
-	case e.Step == snapCommit && s.Born > 0:
-		s.Ready = true
-	case e.Step == snapAbort && s.Born > 0 && !s.Ready:
-		h.disk.reset(h.w.shape.luns + slot)
-		*s, h.disk.copying[slot] = snap{}, false
+		d.reset(h.w.shape.luns + slot)
+		*s = snap{Born: index, LUN: e.LUN, Stage: stagePrepared}
+	case e.Step == snapMark && s.Stage == stagePrepared && s.Born == e.Born && !d.marking(s.LUN):
+		s.Stage = stageMarked
+		h.marks(slot, joining)
+	case e.Step == snapCommit && s.Stage == stageMarked && s.Born == e.Born:
+		s.Stage = stageReady
+		h.judgeSnap(slot)
+	case e.Step == snapAbort && s.Stage != stageNone && s.Stage != stageReady && s.Born == e.Born:
+		h.removes(slot)
+	case e.Step == snapDelete && s.Stage == stageReady && s.Born == e.Born:
+		h.judgeSnap(slot)
+		h.removes(slot)
+	case e.Step == snapAbort, e.Step == snapDelete:
+		return scsi.OK // it is gone already
+	default:
+		return scsi.Busy
+	}
+	h.w.trace("node %v: %v of snapshot %d of LUN %d, born %d (joining %v)", h.id, e.Step, e.Snap, e.LUN+1, s.Born, joining)
+	if e.Step != snapPrepare && born != e.Born {
+		h.w.fail("R14: the %v of object %d of slot %d, at node %v, hits object %d", e.Step, e.Born, e.Snap, h.id, born)
+	}
+	return scsi.OK
+}
+
+// marks is the instant of an object. The process that applies it copies the blocks afterwards; a
+// joiner, which gets the object from its source, has on record that it is not complete.
+func (h *host) marks(slot int, joining bool) {
+	h.noteInstant(slot, joining)
+	switch {
+	case joining:
+		h.needs(slot)
+	case !h.disk.orphan:
+		h.disk.copying[slot] = false
+		h.attach(slot)
 	}
 }
 
-// take copies a LUN as reads see it, durably.
-func (d *disk) take(lun, slot int) {
-	for b := range d.luns[lun] {
-		d.luns[slot][b] = page{}
-		d.luns[slot][b].put(d.luns[lun][b].cache, true)
-		if d.pages > 0 { // without checksums it could not be detected that it differs from the LUN
-			d.luns[slot][b].flip = d.luns[lun][b].flip
-		}
-	}
-	d.clone(lun, slot)
+func (h *host) removes(slot int) {
+	d := h.disk
+	d.detach(slot)
+	d.reset(h.w.shape.luns + slot)
+	d.meta.Snaps[slot], d.copying[slot] = snap{}, false
 }
 
-// replaceMeta is an installation: what is not the source's object in a slot goes, and is named as
-// incomplete. So does what the last entry here made: the source may have done that entry at another
+// replaceMeta is an installation. The copies of this life end: they were of instants of a log that
+// is not this node's any more. An object of the source counts as complete here only if it was ready
+// here, too; else it is named as incomplete, and what is not the source's object goes. So what the
+// last entry here made is never taken for the source's, which may have done that entry at another
 // time, or another one in its place.
 func (h *host) replaceMeta(m metaState) {
+	h.disk.copies, h.whole = nil, [snapSlots]uint64{}
 	for slot, s := range m.Snaps {
-		if own := h.disk.meta.Snaps[slot].Born; own == s.Born && own != h.disk.meta.Index {
+		own := h.disk.meta.Snaps[slot]
+		if own.Born == s.Born && own.Stage == stageReady {
 			continue
 		}
-		h.disk.reset(h.w.shape.luns + slot)
+		if own.Born != s.Born {
+			h.disk.reset(h.w.shape.luns + slot)
+		}
 		h.disk.copying[slot] = s.Born > 0
 	}
 	h.disk.meta = m
 	h.disk.makeFiles()
+	for slot, copying := range h.disk.copying {
+		if copying {
+			h.needs(slot)
+		}
+	}
 }
 
 // incomplete are the objects that this node needs whole.
@@ -119,78 +201,20 @@ func (h *host) incomplete() (ids []pair.LUNID) {
 	}
 	for slot, copying := range h.disk.copying {
 		if copying {
-			ids = append(ids, h.w.snapID(slot))
+			ids = append(ids, h.w.snapID(slot, h.disk.meta.Snaps[slot].Born))
 		}
 	}
 	return ids
 }
 
-// snapshotOf takes a snapshot of a LUN in two steps, as the runtime does it: what an earlier
-// proposer has left is undone first, what cannot be prepared is undone, and one whose proposer dies
-// stays as it is.
-func (h *host) snapshotOf(lun, slot int) {
-	w := h.w
-	if h.disk.misfit[lun] {
-		return // refused
-	}
-	h.holding(lun, func(release func()) {
-		step := func(s snapStep, next func(scsi.Result)) {
-			h.moving++
-			h.propose(entry{LUN: lun, Snap: slot + 1, Step: s}, func(res scsi.Result) {
-				h.moving--
-				w.trace("snapshot %d of LUN %d, step %d: %v", slot+1, lun+1, s, resultName(res))
-				next(res)
-			})
-		}
-		prepare := func() {
-			step(snapPrepare, func(res scsi.Result) {
-				switch res {
-				case scsi.OK:
-					step(snapCommit, func(res scsi.Result) {
-						if res == scsi.OK {
-							w.mark(markSnapshot)
-						}
-						release()
-					})
-				case scsi.Unavailable:
-					release()
-				default:
-					step(snapAbort, func(scsi.Result) { release() })
-				}
-			})
-		}
-		switch s := h.disk.meta.Snaps[slot]; {
-		case s.Ready:
-			release()
-		case s.Born > 0:
-			w.mark(markSnapUndone)
-			step(snapAbort, func(res scsi.Result) {
-				if res != scsi.OK {
-					release()
-					return
-				}
-				prepare()
-			})
-		default:
-			prepare()
-		}
-	})
-}
-
-// planSnapshots asks the LUN's owner, as hosts of the interface do.
-func (w *world) planSnapshots() {
-	for range w.rnd.IntN(6) {
-		slot := w.rnd.IntN(snapSlots)
-		lun := slot % w.shape.luns
-		w.after(w.rnd.Int64N(w.shape.length), func() {
-			for _, h := range w.nodes {
-				if h.m != nil {
-					if o, _ := h.m.Owner(w.luns[lun]); o == h.id {
-						h.snapshotOf(lun, slot)
-						return
-					}
-				}
+// unfinished names a snapshot that is marked and neither ready nor gone.
+func (w *world) unfinished() string {
+	for _, h := range w.nodes {
+		for slot, s := range h.disk.meta.Snaps {
+			if s.Stage == stageMarked {
+				return fmt.Sprintf("snapshot %d of LUN %d at node %v is marked, and neither ready nor gone", slot+1, s.LUN+1, h.id)
 			}
-		})
+		}
 	}
+	return ""
 }

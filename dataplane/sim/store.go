@@ -97,7 +97,7 @@ func (h *host) breaks(k ioKind, lo, hi int64, effect func(torn func() bool), don
 			return
 		}
 		w.mark(markFlushError)
-		for _, l := range w.luns {
+		for _, l := range h.objectIDs() {
 			h.disk.flushFails(l)
 		}
 	}, func() {
@@ -259,6 +259,7 @@ func (h *host) apply(msg *pair.Msg, durable bool) {
 	effect := func(torn func() bool) {
 		h.put(msg.LUN, cs, durable, torn)
 		if msg.Type == pair.MsgCopyData && !h.disk.orphan {
+			h.compares(msg.LUN, msg.Off, msg.Len)
 			if len(bad) > 0 {
 				h.w.mark(markCopiedBad)
 				h.givenUp(msg.LUN, bad)
@@ -331,8 +332,9 @@ func (h *host) readBack(o *pair.Op, repair bool) {
 	if repair {
 		hi = ms
 	}
+	gone := false
 	h.io(ioRead, 50*us, hi, func(func() bool) {
-		if h.life != life {
+		if gone = !h.disk.exists(o.LUN); gone || h.life != life {
 			return
 		}
 		off, n := o.Range()
@@ -347,37 +349,10 @@ func (h *host) readBack(o *pair.Op, repair bool) {
 		if !hole {
 			o.Sum = sum(o.Buf)
 		}
-	}, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
-}
-
-// compareSum is the joiner's half of a copy.
-func (h *host) compareSum(msg *pair.Msg) {
-	link := h.linkN
-	need, bad := false, []scsi.Range(nil)
-	done := h.forPeer(func(m *pair.Machine, res scsi.Result) { m.SumDone(h.clock(), link, msg, need, res) })
-	if !h.disk.exists(msg.LUN) { // a snapshot whose entry this node has not applied yet
-		h.later(us, 10*us, func(func() bool) {}, func() { done(scsi.Unavailable) })
-		return
-	}
-	if len(msg.Meta) == 0 && msg.Flags&pair.FlagScrub == 0 { // a hole at the source
-		h.io(ioWrite, 50*us, 2*ms, func(torn func() bool) {
-			h.disk.write(msg.LUN, msg.Off, make([]byte, msg.Len), false, torn)
-		}, done)
-		return
-	}
-	h.io(ioRead, 50*us, 2*ms, func(func() bool) {
-		mine, hole := h.disk.read(nil, msg.LUN, msg.Off, msg.Len)
-		bad = h.disk.look(msg.LUN, msg.Off, msg.Len)
-		if msg.Flags&pair.FlagScrub != 0 && (string(sum(mine)) == string(msg.Meta) || hole && len(msg.Meta) == 0) && h.disk.unknown(msg.LUN, bad) {
-			h.disk.accept(msg.LUN, bad) // the owner's has a checksum
-			bad = nil
-		}
-		need = len(bad) > 0 || string(sum(mine)) != string(msg.Meta) && !(hole && len(msg.Meta) == 0)
 	}, func(res scsi.Result) {
-		if msg.Flags&pair.FlagScrub != 0 && len(bad) > 0 && res == scsi.OK {
-			h.judge(bad, msg.LUN)
-			res = scsi.Damaged
+		if gone {
+			res = scsi.Unavailable
 		}
-		done(res)
+		m.StoreDone(h.clock(), o, res)
 	})
 }

@@ -65,7 +65,8 @@ func (d *disk) good(object, g int) bool {
 
 // look names the blocks of a range that do not match.
 func (d *disk) look(l pair.LUNID, off, n int64) (bad []scsi.Range) {
-	if d.pages == 0 {
+	d.beforeRead(l, off, n)
+	if d.pages == 0 || !d.exists(l) {
 		return nil
 	}
 	object, size := int(l[0])-1, int64(d.pages)*blockSize
@@ -104,9 +105,13 @@ func (d *disk) written(l pair.LUNID, off, n int64) func(pages map[int]bool) {
 			}
 		}
 		sums := d.sums[object]
+		for i := range list {
+			d.coming[[2]int{object, from + i}] = list[i]
+		}
 		d.puts = append(d.puts, func() {
 			for i := range list {
 				sums[from+i].mem = list[i]
+				delete(d.coming, [2]int{object, from + i})
 			}
 		})
 	}
@@ -125,6 +130,9 @@ func (d *disk) putting() func() {
 
 // setBad says of whole blocks that they are lost.
 func (d *disk) setBad(l pair.LUNID, bad []scsi.Range) {
+	if !d.exists(l) {
+		return
+	}
 	for _, r := range bad {
 		from, to := d.groups(r.Off, r.Len)
 		for g := from; g < to; g++ {
@@ -210,27 +218,6 @@ func (d *disk) doubts(region int) {
 	}
 }
 
-// clone is the checksums of a snapshot, durable. Those in doubt are not known there.
-func (d *disk) clone(lun, slot int) {
-	if d.pages == 0 {
-		return
-	}
-	d.flushSums(lun)
-	for g, c := range d.sums[lun] {
-		x := c.mem
-		switch {
-		case d.orphan: // it was made before its process died, and only shows now
-			for i, p := range d.group(lun, g) {
-				x.v[i] = p.cache
-			}
-			x.kind = sumOf
-		case c.doubt:
-			x = stored{kind: sumUnknown}
-		}
-		d.sums[slot][g] = checksum{mem: x, cache: x, stable: x}
-	}
-}
-
 // reset makes an object empty.
 func (d *disk) reset(object int) {
 	clear(d.luns[object])
@@ -312,11 +299,12 @@ func (d *disk) believe() {
 }
 
 // judge looks at blocks that do not match where nothing has damaged them: a rule of R15 is broken.
-// A snapshot of what was in doubt has unknown checksums.
+// A snapshot of what was in doubt has unknown checksums, and one that is not complete has checksums
+// that were not written out.
 func (h *host) judge(bad []scsi.Range, l pair.LUNID) {
 	for _, r := range bad {
 		g, _ := h.disk.groups(r.Off, r.Len)
-		if w := h.w; w.flips == 0 && !h.disk.suspect() && !h.broken && h.disk.sums[l[0]-1][g].mem.kind != sumUnknown {
+		if w := h.w; w.flips == 0 && !h.disk.suspect() && !h.broken && h.disk.promised(int(l[0])-1) && h.disk.sums[l[0]-1][g].mem.kind != sumUnknown {
 			w.fail("R15: node %v finds LUN %d at %d damaged, and nothing has damaged it", h.id, l[0], r.Off)
 		}
 	}
@@ -336,14 +324,19 @@ func (h *host) fetch(msg *pair.Msg) {
 		}
 		m.Fetched(h.clock(), link, msg, data, res)
 	})
-	if !h.disk.exists(msg.LUN) {
-		h.later(us, 10*us, func(func() bool) {}, func() { done(scsi.Unavailable) })
-		return
-	}
+	gone := false
 	h.io(ioRead, 50*us, 2*ms, func(func() bool) {
+		if gone = !h.disk.exists(msg.LUN); gone {
+			return
+		}
 		bad = h.disk.look(msg.LUN, msg.Off, msg.Len)
 		data, _ = h.disk.read(nil, msg.LUN, msg.Off, msg.Len)
-	}, done)
+	}, func(res scsi.Result) {
+		if gone {
+			res = scsi.Unavailable
+		}
+		done(res)
+	})
 }
 
 // says reports whether content is what the checksums of its groups say.

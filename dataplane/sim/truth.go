@@ -202,6 +202,14 @@ func (w *world) copies() error {
 			return fmt.Errorf("R9: LUN %d is %+v on a, %+v on b", i+1, a.meta.Units[i], b.meta.Units[i])
 		}
 	}
+	for i := range a.meta.Snaps {
+		if a.meta.Snaps[i] != b.meta.Snaps[i] {
+			return fmt.Errorf("R9: slot %d of a snapshot is %+v on a, %+v on b", i+1, a.meta.Snaps[i], b.meta.Snaps[i])
+		}
+	}
+	if what := w.unfinished(); what != "" {
+		return fmt.Errorf("R14: %s", what)
+	}
 	return nil
 }
 

@@ -61,6 +61,7 @@ type world struct {
 	rnd       *rand.Rand
 	rot       *rand.Rand // of damage and of checksums, likewise
 	side      *rand.Rand // of what must not change everything else that a seed draws
+	lazy      *rand.Rand // of when snapshots are deleted, likewise
 	now       int64      // true time; nodes see their own clocks
 	seq       uint64
 	q         queue
@@ -78,12 +79,16 @@ type world struct {
 	luns      []pair.LUNID
 	deadline  int64 // liveness is claimed until then
 	admin     administrator
-	parted    int64            // since then, true time, the arbiter was set back and two may be alone (parted.go)
-	flips     int              // blocks changed behind a node's back
-	damagedAt int64            // the last one under load
-	away      []func()         // put lost files back
-	rotten    map[[2]int]int64 // groups of LUNs that have been damaged at either node
-	ids       int              // stores made
+	parted    int64               // since then, true time, the arbiter was set back and two may be alone (parted.go)
+	flips     int                 // blocks changed behind a node's back
+	damagedAt int64               // the last one under load
+	away      []func()            // put lost files back
+	rotten    map[[2]int]int64    // groups of LUNs that have been damaged at either node
+	ids       int                 // stores made
+	instants  map[uint64]instant  // of snapshots, by Born
+	contents  map[uint64][]uint64 // of those that were committed
+	atMark    func()              // what follows the next mark of a snapshot
+	lateLooks int64               // until then answers to looks at copies are late
 	pool      []*pair.Op
 	stopped   bool
 }
@@ -290,7 +295,7 @@ func (w *world) unwell() string {
 			return fmt.Sprintf("%d transfers of node %v have no outcome", h.moving, h.id)
 		}
 	}
-	return ""
+	return w.unfinished()
 }
 
 // unserved counts the nodes that do not serve although docs/operations.md does not ask a person to
@@ -339,6 +344,14 @@ func (w *world) finish() {
 		if c.busy {
 			w.history.open(c)
 		}
+	}
+	for _, h := range w.nodes {
+		for slot := range h.disk.meta.Snaps {
+			h.judgeSnap(slot)
+		}
+	}
+	if w.res.Err != nil {
+		return
 	}
 	if err := w.history.linearizable(); err != nil {
 		w.fail("%v", err)

@@ -104,12 +104,18 @@ type player struct {
 	dash   string   // before the names of its flags
 }
 
-// pairs plays pair.Machine, nodes whole nodes.
+// pairs plays pair.Machine, runtimes the same with mistakes of the simulated runtime, nodes whole
+// nodes.
 var (
-	pairs = &player{folder: "pair", build: []string{"build", "-p", "1"}, target: "./hack/sim", first: []string{"-procs", "1"}, dash: "-"}
-	nodes = &player{build: []string{"test", "-c", "-p", "1"}, target: "./dataplane/nodesim",
+	pairs    = simulator("pair")
+	runtimes = simulator("sim")
+	nodes    = &player{build: []string{"test", "-c", "-p", "1"}, target: "./dataplane/nodesim",
 		first: []string{"-test.run", "^TestFreshSeeds$", "-test.timeout", "0"}, dash: "-nodesim."}
 )
+
+func simulator(folder string) *player {
+	return &player{folder: folder, build: []string{"build", "-p", "1"}, target: "./hack/sim", first: []string{"-procs", "1"}, dash: "-"}
+}
 
 // playTime bounds the play of one bug: a machine that never comes to rest is caught too. It is
 // long, since a computer that is busy otherwise plays few histories.

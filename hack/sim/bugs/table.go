@@ -1,13 +1,18 @@
 package main
 
-import "github.com/gemel-storage/gemel/internal/testkit/mutate"
+import (
+	"slices"
 
-// bug is a mistake in dataplane/pair that the simulator has to find. The mistake replaces one text
-// by another; the text must occur exactly once, so that a bug whose place has moved is noticed.
+	"github.com/gemel-storage/gemel/internal/testkit/mutate"
+)
+
+// bug is a mistake in dataplane/pair, or in the simulated runtime, that the simulator has to find.
+// The mistake replaces one text by another; the text must occur exactly once, so that a bug whose
+// place has moved is noticed.
 type bug struct {
 	player     *player // nil: pairs
 	rule, name string
-	file       string // in dataplane/pair; of nodes, in target
+	file       string // in dataplane/pair; of runtimes, in dataplane/sim; of nodes, in target
 	old, new   string
 	more       []mutate.Edit // further changes that the mistake needs
 	flags      []string      // of the simulator: faults that every history has
@@ -34,7 +39,9 @@ const maxSeeds = 2000
 // All mistakes except those of R15 are played in plain histories, whose disks keep no checksums:
 // the seeds that were found before checksums existed stay useful, and a history in which nothing
 // heals hides less.
-var bugs = plain([]bug{
+var bugs = plain(slices.Concat(machineBugs, copyBugs))
+
+var machineBugs = []bug{
 	{rule: "R1", name: "ack before the mirror answers", file: "write.go",
 		old: "\t\to.stage = stMirror\n\t\tm.ops[o.id] = o\n\t\tm.sendMirror(o)\n\t\treturn\n", new: "\t\tm.sendMirror(o)\n"},
 	{rule: "R1", name: "status without a lease", file: "write.go",
@@ -47,11 +54,11 @@ var bugs = plain([]bug{
 		old: "\tif rec.Epoch > m.durable {", new: "\tif false {"},
 	{rule: "R2", name: "follow a record that is older than the own one", file: "membership.go", flags: []string{"-with", "arbiter forgets"},
 		old: "if rec.Epoch < m.durable {", new: "if false {"},
-	{rule: "R2", name: "a late write of the arbiter is not barred", file: "membership.go", seeds: 8000, hints: []uint64{12234832935521345932}, flags: []string{"-with", "cut off and the arbiter flaky,arbiter slow"},
+	{rule: "R2", name: "a late write of the arbiter is not barred", file: "membership.go", seeds: 8000, hints: []uint64{17364885799963578611}, flags: []string{"-with", "cut off and the arbiter flaky,arbiter slow"},
 		old: "case a.want != nil && a.doubt && rec.Equal(&m.rec):", new: "case false:"},
 	{rule: "R2b", name: "a restarted process believes that it is a member", file: "membership.go",
 		old: "mine := me != nil && me.Incarnation == m.cfg.Incarnation && me.Store == m.cfg.Store", new: "mine := me != nil && me.Store == m.cfg.Store"},
-	{rule: "R2b", name: "both restarted: node a is the source though it rebooted", file: "outside.go", seeds: 8000, hints: []uint64{16323627976635944148},
+	{rule: "R2b", name: "both restarted: node a is the source though it rebooted", file: "outside.go", seeds: 8000, hints: []uint64{138191503964160938},
 		old: "if peerUnfit || mineKept && !peerKept || mineKept == peerKept && m.cfg.Self == A {", new: "if peerUnfit || mineKept && !peerKept || m.cfg.Self == A {"},
 	{rule: "R2b", name: "a rebooted node excludes a peer it has not met", file: "outside.go", flags: []string{"-with", "power,stop"},
 		old: "\tif !mineKept {\n", new: "\tif false {\n"},
@@ -65,11 +72,11 @@ var bugs = plain([]bug{
 		old: "m.straggle = m.applying", new: "m.straggle = 0"},
 	{rule: "R4", name: "mirrored writes of one range in any order", file: "partner.go",
 		old: "w.lock.Shared = msg.looks()", new: "w.lock.Shared = true"},
-	{rule: "R4", name: "install while own writes are under way", seeds: 8000, hints: []uint64{13735202356159724310}, file: "resync.go",
+	{rule: "R4", name: "install while own writes are under way", seeds: 8000, hints: []uint64{5467832001149255377}, file: "resync.go",
 		old: "r.install == nil || m.storeOps > 0 || m.applying > 0 ||", new: "r.install == nil ||"},
 	{rule: "R4", name: "a frame carries the bytes of the next command", file: "ops.go",
 		old: "msg.Data = slices.Clone(msg.Data)", new: "msg.Data = slices.Clip(msg.Data)"},
-	{rule: "R4", name: "a frame of a node that becomes alone carries the bytes of the next command", file: "standing.go", seeds: 8000, hints: []uint64{15694059031507099233}, flags: []string{"-with", "forced after it was stopped"},
+	{rule: "R4", name: "a frame of a node that becomes alone carries the bytes of the next command", file: "standing.go", seeds: 8000, hints: []uint64{10766271031271926435}, flags: []string{"-with", "forced after it was stopped"},
 		old: "\tm.dropFrames(\"this node is alone\")\n", new: ""},
 	{rule: "R5", name: "no range lock", file: "locks.go",
 		old: "o.lock.Shared = s.Kind == scsi.OpRead || s.Kind == scsi.OpMapped || o.copy", new: "o.lock.Shared = true"},
@@ -79,7 +86,7 @@ var bugs = plain([]bug{
 		old: "o.result = scsi.NoSpace\n\t\tm.repair(now, o)", new: "o.result = scsi.NoSpace\n\t\tdelete(m.ops, o.id)\n\t\tm.answer(now, o)"},
 	{rule: "R6", name: "a new store is taken as in sync", file: "outside.go",
 		old: "if me == nil || me.Store != m.cfg.Store {", new: "if me == nil {"},
-	{rule: "R6", name: "an old copy of a store becomes the source", seeds: 8000, hints: []uint64{4066268046816920186}, file: "outside.go", flags: []string{"-with", "disk restored"},
+	{rule: "R6", name: "an old copy of a store becomes the source", seeds: 8000, hints: []uint64{12002548610084606373}, file: "outside.go", flags: []string{"-with", "disk restored"},
 		old: "\tif m.old() {\n", new: "\tif false {\n"},
 	{rule: "R7", name: "resync copy without the range lock", file: "copy.go",
 		old: "\t\tm.ops[o.id] = o\n\t\tm.send(&Msg{Type: MsgCopySum,", new: "\t\tm.ops[o.id] = o\n\t\tm.unlock(o)\n\t\tm.send(&Msg{Type: MsgCopySum,"},
@@ -101,9 +108,9 @@ var bugs = plain([]bug{
 		old: "l.peerOK = !m.mirrors()", new: "l.peerOK = true"},
 	{rule: "R10", name: "transfer while commands run", file: "quiesce.go",
 		old: "if u.started > 0 || m.heldBefore(u, q) {", new: "if m.heldBefore(u, q) {"},
-	{rule: "R10", name: "two owners after a long transfer", file: "quiesce.go", seeds: 8000, flags: []string{"-with", "data stuck,stop"}, hints: []uint64{17964027646716345685},
+	{rule: "R10", name: "two owners after a long transfer", file: "quiesce.go", seeds: 8000, flags: []string{"-with", "data stuck,stop"}, hints: []uint64{4804549595746594078},
 		old: "if now > q.deadline && !q.quiet {", new: "if now > q.deadline {"},
-	{rule: "R11a", name: "no path switch, and held commands continue", file: "late.go", seeds: 8000, hints: []uint64{8455573198366997111}, flags: []string{"-with", "session lost,slow link,stop"},
+	{rule: "R11a", name: "no path switch, and held commands continue", file: "late.go", seeds: 8000, hints: []uint64{16083615973474763107}, flags: []string{"-with", "session lost,slow link,stop"},
 		old: "case !o.remote && !o.internal() && !m.pathHere(now, o):", new: "case false:",
 		more: []mutate.Edit{{File: "late.go", Old: "\t\to.stray = true\n", New: "\t\to.stray = false\n"}}},
 	{rule: "R11a", name: "a command of a host that has moved on takes the path back", file: "late.go", flags: []string{"-with", "host cut off"},
@@ -112,7 +119,7 @@ var bugs = plain([]bug{
 	{rule: "R11a", name: "a write starts for an old sign of life after other hosts started commands", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{3344778563042674114},
 		old: "o.unit.starts.calm(o.Cmd, at)", new: "true",
 		more: []mutate.Edit{{File: "write.go", Old: "|| m.overtaken(o) {", New: "{"}}},
-	{rule: "R11a", name: "the owner does not judge the sign of life of a forwarded write", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{9605225285449410790},
+	{rule: "R11a", name: "the owner does not judge the sign of life of a forwarded write", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{9903691042741195707},
 		old: "case o.remote && m.owns(o.unit) && m.overtaken(o):", new: "case false:",
 		more: []mutate.Edit{{File: "write.go", Old: "m.overtaken(o) {", New: "!o.remote && m.overtaken(o) {"}}},
 	{rule: "R11a", name: "the sign of life of a forwarded write is as young as the last heartbeat", file: "clock.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{12964946427942072966, 7533373981901147677},
@@ -140,7 +147,7 @@ var bugs = plain([]bug{
 		old: "if rec.Both() && me != nil && me.Store == m.cfg.Store {", new: "if rec.Both() && me != nil && me.Incarnation == m.cfg.Incarnation {"},
 	{rule: "R7", name: "a write under way when a checkpoint begins is not counted", file: "checkpoint.go", flags: []string{"-with", "slow disk and power at a checkpoint"},
 		old: "if !flushOnly && o.began && o.Cmd.Kind.Writes() && !o.copy {", new: "if false {"},
-	{rule: "R7", name: "apply before the bit is durable, at the partner", file: "partner.go", seeds: 8000, flags: []string{"-with", "slow disk"}, hints: []uint64{18257432689343977937},
+	{rule: "R7", name: "apply before the bit is durable, at the partner", file: "partner.go", seeds: 8000, flags: []string{"-with", "slow disk"}, hints: []uint64{16601572797977395468},
 		old: "if m.hotMsg(now, w.unit, w.msg) {", new: "if m.hotMsg(now, w.unit, w.msg); true {"},
 	{rule: "R7", name: "bits are taken back and the partner has not flushed", file: "flush.go",
 		old: "o.selfOK, o.peerOK = false, !m.mirrors()\n", new: "o.selfOK, o.peerOK = false, !m.mirrors() || o.ckpt\n"},
@@ -150,7 +157,7 @@ var bugs = plain([]bug{
 		old: "m.clear(c.unit, &c.unit.intents.lead)", new: "m.clear(c.unit, &watch{})"},
 	{rule: "R7", name: "the follower forgets what was written since a checkpoint began", file: "checkpoint.go",
 		old: "m.clear(f.unit, &f.unit.intents.follow)", new: "m.clear(f.unit, &watch{})"},
-	{rule: "R7", name: "the follower ignores the leader's list of bits that have to stay", file: "checkpoint.go", seeds: 8000, hints: []uint64{17036578532378954612},
+	{rule: "R7", name: "the follower ignores the leader's list of bits that have to stay", file: "checkpoint.go", seeds: 8000, hints: []uint64{13972816595701332746},
 		old: "n.follow = watch{on: true, recent: keep}", new: "n.follow = watch{on: true}\n\t_ = keep"},
 	{rule: "R7", name: "a lone node takes its bits back", file: "checkpoint.go",
 		old: "if c.stage != ckIdle || m.phase != Paired ||", new: "if c.stage != ckIdle || m.phase != Paired && m.phase != Alone ||",
@@ -160,7 +167,7 @@ var bugs = plain([]bug{
 		old: "\t\t\tc.todo.Or(u.intents.hot)\n\t\t\tc.todo.Or(u.intents.setting)\n\t\t\tc.todo.Or(u.intents.next)\n", new: "\t\t\t_ = u\n"},
 	{rule: "R7", name: "a plan that continues forgets what was written in between", file: "copy.go",
 		old: "\tm.planAgain(o)\n}\n", new: "}\n"},
-	{rule: "R7", name: "a plan that continues forgets mirrored writes without an answer", hints: []uint64{8284366674076739823}, file: "readmit.go", seeds: 8000, flags: []string{"-with", "link reset,lossy link,data stuck"},
+	{rule: "R7", name: "a plan that continues forgets mirrored writes without an answer", hints: []uint64{13506774344126904013}, file: "readmit.go", seeds: 8000, flags: []string{"-with", "link reset,lossy link,data stuck"},
 		old: "\t\t\tm.planAgain(o) // the joiner may have it or not\n", new: ""},
 	{rule: "R7", name: "a scrub repairs without the range lock", file: "scrub.go",
 		old: "\t\to.since = now\n\t\tm.ops[o.id] = o\n\t\tm.send(&Msg{Type: MsgCopySum, Flags: FlagScrub,", new: "\t\to.since = now\n\t\tm.unlock(o)\n\t\tm.ops[o.id] = o\n\t\tm.send(&Msg{Type: MsgCopySum, Flags: FlagScrub,"},
@@ -196,11 +203,11 @@ var bugs = plain([]bug{
 	{rule: "R8", name: "the flush on becoming alone misses late writes", file: "standing.go",
 		old: "\tif m.straggle == 0 {\n\t\tm.flushSelf()\n\t}\n", new: "\tm.flushSelf()\n",
 		more: []mutate.Edit{{File: "partner.go", Old: "\t\tif m.phase == Alone {\n\t\t\tm.exposeFlush()\n\t\t}\n", New: ""}}},
-	{rule: "R4", name: "a duplicate is applied under a new owner", hints: []uint64{14799281332083446714}, file: "partner.go", seeds: 8000, flags: []string{"-with", "slow disk,slow link,lossy link"},
+	{rule: "R4", name: "a duplicate is applied under a new owner", hints: []uint64{10187824156384143588}, file: "partner.go", seeds: 8000, flags: []string{"-with", "slow disk,slow link,lossy link"},
 		old: "return m.phase == Paired && u.owner == m.cfg.Self && u.applies.Len() > 0", new: "return false"},
-	{rule: "R11c", name: "a command ends for its host while the owner still has it", file: "abort.go", seeds: 8000, hints: []uint64{13173354265312955048},
+	{rule: "R11c", name: "a command ends for its host while the owner still has it", file: "abort.go", seeds: 8000, hints: []uint64{3031846563067484468},
 		old: "\t\t\tm.send(&Msg{Type: MsgForwardAbort, ID: o.id, Front: m.cfg.Incarnation.Nonce})\n\t\t}\n\t}\n\tm.settle(now)", new: "\t\t\tm.finish(now, o, scsi.Aborted)\n\t\t}\n\t}\n\tm.settle(now)"},
-	{rule: "R12", name: "an untrusted store is compared with, and not written", seeds: 8000, hints: []uint64{5829542520546356459}, file: "copy.go", flags: []string{"-with", "disk errors"},
+	{rule: "R12", name: "an untrusted store is compared with, and not written", seeds: 8000, hints: []uint64{18273191320335178668}, file: "copy.go", flags: []string{"-with", "disk errors"},
 		old: "case r.plan.blind && !o.Hole:", new: "case false:"},
 	// Records that change over a node's head, and processes and clocks that are not what they seem.
 	{rule: "R2", name: "a lone member does not look at the record", file: "watch.go", flags: []string{"-with", "forced while the other serves"},
@@ -225,9 +232,9 @@ var bugs = plain([]bug{
 		old: "if m.state.Replaces || !m.kept(me) {", new: "if !m.kept(me) {"},
 	{rule: "R2b", name: "a former life may have read its own record, which was put back", file: "watch.go", flags: []string{"-with", "lone disk moved and the arbiter set back"},
 		old: "\t\tm.unsure = m.arb.calls + 1\n\t\tm.watchAt = min(m.watchAt, now)\n\t\tm.reason = unconfirmed\n", new: "\t\tm.reason = \"\"\n\t\tm.state.Replaces = false\n\t\tm.saveState(thenNothing)\n\t\tm.pump(now)\n"},
-	{rule: "R2b", name: "a node takes its partner back while it waits for a former life", file: "resync.go", seeds: 8000, hints: []uint64{6800582213952073674}, flags: []string{"-with", "disk moved"},
+	{rule: "R2b", name: "a node takes its partner back while it waits for a former life", file: "resync.go", seeds: 8000, hints: []uint64{8474063279095737924}, flags: []string{"-with", "disk moved"},
 		old: "|| m.marking || m.holdTill != 0 {", new: "|| m.marking {"},
-	{rule: "R11d", name: "a forwarded write that was refused half-way is answered BUSY after its owner has died", seeds: 8000, hints: []uint64{13444011619533012924}, file: "write.go",
+	{rule: "R11d", name: "a forwarded write that was refused half-way is answered BUSY after its owner has died", seeds: 8000, hints: []uint64{3792489515637068050}, file: "write.go", flags: []string{"-with", "full disk"},
 		old: "if o.touched && res == scsi.Busy {", new: "if false {"},
 	{rule: "R2", name: "both are written to the arbiter again before its record is read", file: "resync.go", flags: []string{"-with", "disk moved while both are asked for"},
 		old: "m.resync.stage == rsAdmit && !m.resync.asked &&", new: "m.resync.stage == rsAdmit &&"},
@@ -283,13 +290,13 @@ var bugs = plain([]bug{
 		old: "\tcase len(o.Bad) > 0 && !o.healed:\n\t\tm.damaged(now, o)\n\tcase len(o.Bad) > 0:\n\t\tm.copyBad(now, o)\n", new: ""},
 	{rule: "R15", name: "a repair copies damaged blocks", file: "write.go", flags: []string{"-with", "rot,full disk"},
 		old: "\t\tif len(o.Bad) > 0 {\n\t\t\tmsg.Meta = encodeRanges(o.Bad) // the peer's own are left as they are\n\t\t}\n", new: ""},
-	{rule: "R15", name: "a read waits for the copy of a partner that is gone", file: "standing.go", seeds: 8000, hints: []uint64{6516302005473613543}, flags: []string{"-with", "damage,kill,slow link"},
+	{rule: "R15", name: "a read waits for the copy of a partner that is gone", file: "standing.go", seeds: 8000, hints: []uint64{18079123546367917967}, flags: []string{"-with", "damage,kill,slow link"},
 		old: "\t\tcase stHealAsk:\n\t\t\tm.accept(now, o)\n", new: ""},
 	{rule: "R15", name: "a scrub compares with the copy of a damaged owner", file: "scrub.go", flags: []string{"-with", "rot"},
 		old: "\tcase len(o.Bad) > 0:\n\t\tm.damaged(now, o)\n", new: ""},
 	{rule: "R14", name: "a snapshot that is made during a resync is not compared", file: "resync.go",
 		old: "\tcase m.planMore(objs):\n", new: "\tcase false:\n"},
-})
+}
 
 // plain has what no checksum is needed for played without.
 func plain(list []bug) []bug {
