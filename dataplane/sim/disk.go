@@ -42,7 +42,7 @@ type disk struct {
 	pages     int  // of what one checksum is of; 0: it keeps none
 	sums      [][]checksum
 	puts      []func()          // of what was written just now
-	coming    map[[2]int]stored // the same, by object and group: whoever takes the block's lock finds it
+	coming    map[[2]int]stored // the same, by object and group: for the one that locks the block next
 	copies    []*lazyCopy       // of the present process
 	orphan    bool              // what is written is a dead process's, which keeps no checksums any more
 }

@@ -51,7 +51,7 @@ func (h *host) snapshotOf(lun, slot int, before func(next func())) {
 			undo(snapDelete, s.Born)
 		}
 	case stageMarked:
-		if w.lazily(0.3) { // whoever asked for it has given it up
+		if w.lazily(0.3) { // its caller has given it up
 			undo(snapAbort, s.Born)
 		}
 	case stagePrepared:
