@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gemel-storage/gemel/internal/testkit/reflinked"
 )
 
@@ -358,4 +360,21 @@ func TestCompleteIsDurable(t *testing.T) {
 		t.Errorf("flushed: data %v, checksums %v", synced.Load(), sums.Load())
 	}
 	x.Store(nil)
+}
+
+// A copy of what is mostly holes takes no space for its checksums where there are no data.
+func TestCopyOfHolesTakesNoSpace(t *testing.T) {
+	const size = 64 << 30
+	s := open(t, reflinked.Dir(t, 512<<20), withSums())
+	lun, snap := pairOf(t, s, size)
+	must(t, lun.WriteAt(content(1, 4096), size/2))
+	x, err := lun.CopyTo(snap, size, false)
+	must(t, err)
+	must(t, x.Run(t.Context()))
+	var st unix.Stat_t
+	must(t, unix.Stat(s.Default().sumsPath(kindSnapshot, snapA), &st))
+	if took := st.Blocks * 512; took > 256<<10 {
+		t.Errorf("the checksums of one block take %d bytes", took)
+	}
+	must(t, snap.ReadAt(make([]byte, 4096), size/2))
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -124,9 +125,6 @@ func (c *Copy) moveSums(off, length int64) error {
 		return nil
 	}
 	first, n := off/sumBlock, sums.Blocks(length)
-	if err := to.sums.Reserve(first, n); err != nil {
-		return c.dst.sumsError("copy", err)
-	}
 	var list [getSums]sums.Sum
 	for n > 0 {
 		k := min(n, getSums)
@@ -138,8 +136,14 @@ func (c *Copy) moveSums(off, length int64) error {
 				list[i] = 0 // settled just now: nothing was put, so the block is zero
 			}
 		}
-		if err := to.sums.Set(first, list[:k]); err != nil {
-			return c.dst.sumsError("copy", err)
+		if slices.ContainsFunc(list[:k], func(x sums.Sum) bool { return x != 0 }) { // else they are as the copy was made
+			err := to.sums.Reserve(first, k)
+			if err == nil {
+				err = to.sums.Set(first, list[:k])
+			}
+			if err != nil {
+				return c.dst.sumsError("copy", err)
+			}
 		}
 		first, n = first+k, n-k
 	}
