@@ -114,6 +114,7 @@ func (h *host) carryOut(x *pair.Action) {
 		h.install(x.Msg)
 	case pair.ActExport:
 		life := h.life
+		h.listed = nil
 		w.after(w.between(50*us, ms), func() {
 			h.when(life, func() {
 				raw, err := json.Marshal(h.disk.meta)
@@ -125,7 +126,7 @@ func (h *host) carryOut(x *pair.Action) {
 		})
 	case pair.ActResyncList:
 		life := h.life
-		w.after(50*us, func() { h.when(life, func() { m.ResyncObjects(h.clock(), h.objects()) }) })
+		w.after(50*us, func() { h.when(life, func() { m.ResyncObjects(h.clock(), h.lists()) }) })
 	case pair.ActIntend:
 		h.intend(x.LUN, x.Regions)
 	case pair.ActClear:

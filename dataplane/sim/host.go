@@ -69,10 +69,11 @@ type host struct {
 	installed  int64           // when the metadata was last replaced by a source's
 	flushedAll int64           // when the last flush of everything for the peer began
 
-	whole    [snapSlots]uint64 // marked objects that a resync has made whole in this life, by Born
-	compared [snapSlots][]bool // blocks of incomplete objects that a source has compared in this life
-	lookAt   int64             // no look at marked objects before (look.go)
-	looking  [snapSlots]int64  // nor at this one
+	whole    [snapSlots]uint64   // marked objects that a resync has made whole in this life, by Born
+	compared [snapSlots][]bool   // blocks of incomplete objects that a source has compared in this life
+	listed   map[pair.LUNID]bool // what the last list of the present resync names, nil: there is none
+	lookAt   int64               // no look at marked objects before (look.go)
+	looking  [snapSlots]int64    // nor at this one
 }
 
 func newHost(w *world, id pair.Node) *host {
@@ -156,6 +157,7 @@ func (h *host) boot() {
 	h.late, h.frozen, h.linkUp, h.moving, h.applies = nil, 0, false, 0, 0
 	h.broken, h.failed, h.sick = false, false, false
 	h.phase, h.epoch, h.excluding, h.resyncing, h.installed, h.flushedAll = pair.Starting, 0, false, false, 0, 0
+	h.listed = nil
 	h.whole, h.compared, h.lookAt, h.looking = [snapSlots]uint64{}, [snapSlots][]bool{}, 0, [snapSlots]int64{}
 	h.disk.evict(func() bool { h.harmed = w.now; return !w.shape.pagesStay || w.chance(0.5) })
 	inc := pair.Incarnation{Boot: h.bootID(), Nonce: w.rnd.Uint64() | 1}

@@ -42,10 +42,8 @@ func (h *host) judgeable(slot int) bool {
 		!w.shape.lone && w.parted == 0 && !w.excusedMark() && !slices.ContainsFunc(w.history.losses, func(x loss) bool { return x.forced })
 }
 
-// taken is the commit of a snapshot at a node. The first one to commit says what is in it.
-func (h *host) taken(slot int) { h.judgeSnap(slot) }
-
-// judgeSnap compares a snapshot with what it was when it was committed, and with what hosts saw.
+// judgeSnap compares a snapshot with what it was when the first node committed it, and with what
+// hosts saw.
 func (h *host) judgeSnap(slot int) {
 	w, s := h.w, h.disk.meta.Snaps[slot]
 	if !h.judgeable(slot) {

@@ -24,11 +24,14 @@ func (h *host) lookAtCopies() {
 	h.lookAt = now + w.between(lookMin, lookMax)
 	v := h.m.View(h.clock())
 	alone := v.Phase == pair.Alone
+	if !v.Resync.Active {
+		h.listed = nil
+	}
 	if !v.Serving || !alone && (v.Phase != pair.Paired || v.Record.Chair() != h.id) {
 		return
 	}
 	for slot, s := range h.disk.meta.Snaps {
-		if s.Stage != stageMarked || now < h.looking[slot] {
+		if s.Stage != stageMarked || now < h.looking[slot] || h.unlisted(slot, s.Born) {
 			continue
 		}
 		h.looking[slot] = now + lookLost
@@ -41,6 +44,23 @@ func (h *host) lookAtCopies() {
 			})
 		}
 	}
+}
+
+// lists is a list of a resync: the last one is what the joiner has when it is admitted.
+func (h *host) lists() []pair.CopyObject {
+	objs := h.objects()
+	h.listed = map[pair.LUNID]bool{}
+	for _, o := range objs {
+		h.listed[o.ID] = true
+	}
+	return objs
+}
+
+// unlisted tells whether the source of a resync has marked an object after it has listed for the
+// last time what there is to copy. The log may be barred until the joiner is a member. What is
+// decided alone before that would be done after it, and the joiner need not have the object.
+func (h *host) unlisted(slot int, born uint64) bool {
+	return h.listed != nil && !h.listed[h.w.snapID(slot, born)]
 }
 
 // outcome is what follows from what both members have of an object. What a resync has made whole

@@ -11,8 +11,9 @@ import (
 // Snapshots (R14): an entry of the log marks the instant on both nodes while the LUN's writes are
 // held; the blocks are copied afterwards, by each node for itself (copies.go), and an entry of its
 // own says that both nodes have all of them durably. From then on a snapshot is never written
-// again. A joiner that lacks one, or that has not finished it, gets it whole, and has on record that
-// it is not complete until the resync has ended. The final comparison of the disks covers them.
+// again. A joiner that lacks one, or that has not finished it, gets it whole, and has on record
+// that it is not complete until the resync has ended. The final comparison of the disks covers
+// them.
 
 // snapSlots is how many there can be. A node that has lost its place may hold another one in the
 // same slot.
@@ -102,7 +103,8 @@ func (d *disk) promised(object int) bool {
 	return slot < 0 || !d.prepared(object) && !d.copying[slot]
 }
 
-// marking tells whether an object of a LUN has been marked and is not ready. There is one at a time.
+// marking tells whether an object of a LUN has been marked and is not ready. There is one at a
+// time.
 func (d *disk) marking(lun int) bool {
 	for _, s := range d.meta.Snaps {
 		if s.Stage == stageMarked && s.LUN == lun {
@@ -128,7 +130,7 @@ func (h *host) applySnap(e *entry, index uint64, joining bool) scsi.Result {
 		h.marks(slot, joining)
 	case e.Step == snapCommit && s.Stage == stageMarked && s.Born == e.Born:
 		s.Stage = stageReady
-		h.taken(slot)
+		h.judgeSnap(slot)
 	case e.Step == snapAbort && s.Stage != stageNone && s.Stage != stageReady && s.Born == e.Born:
 		h.removes(slot)
 	case e.Step == snapDelete && s.Stage == stageReady && s.Born == e.Born:

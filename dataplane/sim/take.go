@@ -90,8 +90,8 @@ func (w *world) owner(lun int) *host {
 	return nil
 }
 
-// planSnapshots asks the LUN's owner, as hosts of the interface do, and now and then deletes one, so
-// that slots are used again.
+// planSnapshots asks the LUN's owner, as hosts of the interface do, and now and then deletes one,
+// so that slots are used again.
 func (w *world) planSnapshots() {
 	for range w.rnd.IntN(6) {
 		slot := w.rnd.IntN(snapSlots)

@@ -21,8 +21,8 @@ func newRunner(t *testing.T) *runner {
 	return &runner{root: root, dir: t.TempDir(), base: testBase, hint: true}
 }
 
-// TestEveryBugIsCaught builds the pair and its simulated runtime with one mistake at a time. The unchanged code has to pass
-// the same seeds.
+// TestEveryBugIsCaught builds the pair and its simulated runtime with one mistake at a time. The
+// unchanged code has to pass the same seeds.
 func TestEveryBugIsCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: it builds the simulator once for each bug")
@@ -43,8 +43,8 @@ func TestEveryBugIsCaught(t *testing.T) {
 	}
 }
 
-// Every rule has at least one bug. R14 is a rule of the runtime, above the machine, which only holds
-// commands for it, as for R10: most of its mistakes are those of the simulated runtime.
+// Every rule has at least one bug. R14 is a rule of the runtime, above the machine, which only
+// holds commands for it, as for R10: most of its mistakes are those of the simulated runtime.
 func TestEveryRuleHasABug(t *testing.T) {
 	have := map[string]bool{}
 	names := map[string]bool{}

@@ -1,7 +1,7 @@
 // Command bugs proves that the simulator catches mistakes: it builds dataplane/pair and the
 // simulated runtime, or with -player node the layers around the machine, with one mistake at a time
-// and plays histories until a check fails. It prints, for each mistake, the rule it breaks, how many seeds it took and what caught
-// it.
+// and plays histories until a check fails. It prints, for each mistake, the rule it breaks, how
+// many seeds it took and what caught it.
 package main
 
 import (
