@@ -228,6 +228,7 @@ func (w *world) onRequest() []fault {
 		{rotName, func() (done bool) { w.rotting(func() { done = w.decay(w.rnd.IntN(rotKinds)) }); return done }},
 		{lostFileName, w.losesFile},
 		{"disk moved", func() bool { return w.move(w.any()) }},
+		{"owner dies after its partner has refused a write", w.diesRefused},
 		{"lone disk moved and the arbiter set back", func() bool { return w.part(w.moveAndSetBack) }},
 	}, w.snapFaults()...)
 }
@@ -278,6 +279,33 @@ func (w *world) compound() []fault {
 			return w.until(s, 3*s, func() { w.arb.flaky = false })
 		}},
 	}
+}
+
+// diesRefused has an owner die while its partner, over which the host has sent a write, has refused
+// that write half-way. The link and the arbiter are slow, so that the write is old when the partner
+// is alone.
+func (w *world) diesRefused() bool {
+	if !w.well() {
+		return false
+	}
+	w.net.slow = [2]int64{w.even(20*ms, 220*ms), w.even(20*ms, 220*ms)}
+	for _, h := range w.nodes {
+		h.full = true
+	}
+	w.atRefusal = func(partner *host) {
+		owner := w.nodes[partner.id.Peer()]
+		w.arb.slow = true
+		w.after(w.even(ms, 10*ms), func() {
+			owner.kill(false)
+			w.after(w.even(s, 2*s), owner.boot)
+		})
+	}
+	return w.until(2*s, 3*s, func() {
+		w.net.slow, w.atRefusal, w.arb.slow = [2]int64{}, nil, false
+		for _, h := range w.nodes {
+			h.full = false
+		}
+	})
 }
 
 // cutFor cuts the link in both directions for a while.

@@ -268,6 +268,10 @@ func (h *host) apply(msg *pair.Msg, durable bool) {
 		}
 	}
 	if msg.Type == pair.MsgMirror && msg.Flags&pair.FlagRepair == 0 && msg.Kind != scsi.OpUnmap && h.space() == scsi.NoSpace {
+		if w := h.w; w.atRefusal != nil && msg.FrontN != 0 && msg.Len > blockSize {
+			w.atRefusal(h)
+			w.atRefusal = nil
+		}
 		h.noSpace(10*us, ms, msg.Len, effect, done)
 		return
 	}

@@ -88,6 +88,7 @@ type world struct {
 	instants  map[uint64]instant  // of snapshots, by Born
 	contents  map[uint64][]uint64 // of those that were committed
 	atMark    func()              // what follows the next mark of a snapshot
+	atRefusal func(*host)         // what follows when a forwarded write finds no space at its partner
 	lateLooks int64               // until then answers to looks at copies are late
 	pool      []*pair.Op
 	stopped   bool

@@ -234,7 +234,7 @@ var machineBugs = []bug{
 		old: "\t\tm.unsure = m.arb.calls + 1\n\t\tm.watchAt = min(m.watchAt, now)\n\t\tm.reason = unconfirmed\n", new: "\t\tm.reason = \"\"\n\t\tm.state.Replaces = false\n\t\tm.saveState(thenNothing)\n\t\tm.pump(now)\n"},
 	{rule: "R2b", name: "a node takes its partner back while it waits for a former life", file: "resync.go", seeds: 8000, hints: []uint64{8474063279095737924}, flags: []string{"-with", "disk moved"},
 		old: "|| m.marking || m.holdTill != 0 {", new: "|| m.marking {"},
-	{rule: "R11d", name: "a forwarded write that was refused half-way is answered BUSY after its owner has died", seeds: 8000, hints: []uint64{3792489515637068050}, file: "write.go", flags: []string{"-with", "full disk"},
+	{rule: "R11d", name: "a forwarded write that was refused half-way is answered BUSY after its owner has died", seeds: 8000, hints: []uint64{9370515054378865252}, flags: []string{"-with", "owner dies after its partner has refused a write"}, file: "write.go",
 		old: "if o.touched && res == scsi.Busy {", new: "if false {"},
 	{rule: "R2", name: "both are written to the arbiter again before its record is read", file: "resync.go", flags: []string{"-with", "disk moved while both are asked for"},
 		old: "m.resync.stage == rsAdmit && !m.resync.asked &&", new: "m.resync.stage == rsAdmit &&"},
