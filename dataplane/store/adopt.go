@@ -215,26 +215,16 @@ func (f *File) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	buf := make([]byte, acceptStep)
 	for _, key := range o.doubt.list() {
-		for at, end := key*doubtBlocks*sumBlock, min((key+1)*doubtBlocks*sumBlock, size); at < end; {
+		for at, end := key*doubtBlocks*sumBlock, min((key+1)*doubtBlocks*sumBlock, size); at < end; at += acceptStep {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("clone: %w", err)
 			}
-			p := buf[:min(acceptStep, end-at)]
-			if f.DoubtedIn(at, int64(len(p))) {
-				err := f.eachReadable(p, at, func(p []byte, at int64, readable bool) error {
-					if !readable {
-						return f.SetBad(at, int64(len(p)))
-					}
-					_, err := f.check(p, at)
-					return err
-				})
-				if err != nil {
+			if n := min(acceptStep, end-at); f.DoubtedIn(at, n) {
+				if err := f.settleRange(at, n); err != nil {
 					return err
 				}
 			}
-			at += int64(len(p))
 		}
 	}
 	return nil
