@@ -35,7 +35,7 @@ func (s *table) stage(n int, want Stage) {
 
 func object(n int, born uint64) *Object { return &Object{UUID: id(n), Born: born} }
 
-// A copy is empty, then marked, then ready, and the runtime is told to begin with it once.
+// A copy is empty, then marked, then ready, and one entry has the runtime begin with it.
 func TestCopyInThreeSteps(t *testing.T) {
 	s := newTable(t)
 	s.ready(1, 4)

@@ -106,7 +106,7 @@ func (n *Node) openObject(uuid string) (*store.File, error) {
 	return nil, fmt.Errorf("node %s: %s: %w", n.self, uuid, store.ErrNotFound)
 }
 
-// runCopy copies what nobody waits for, after the entry has been applied.
+// runCopy begins to copy in the background, after the entry has been applied.
 func (n *Node) runCopy(uuid string) {
 	n.copies.mu.Lock()
 	x := n.copies.all[uuid]

@@ -22,6 +22,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/store"
+	"github.com/gemel-storage/gemel/initiator"
 )
 
 // gate is where copies wait, or fail, while it is shut.
@@ -72,6 +73,17 @@ func (p *testPair) gated(i int) *gate {
 		return nil
 	}
 	return g
+}
+
+// shutBoth starts both nodes with a LUN that has data, and shuts their gates.
+func (p *testPair) shutBoth() (lun string, d *initiator.Device, open [2]func()) {
+	p.t.Helper()
+	g := [2]*gate{p.gated(0), p.gated(1)}
+	p.startBoth()
+	lun, m := p.lun(4*mib, "a")
+	d = p.device(m)
+	p.write(d, 0, 1)
+	return lun, d, [2]func(){g[0].shut(nil), g[1].shut(nil)}
 }
 
 func (p *testPair) snapshot(ctx context.Context, snap, lun string) error {
@@ -171,12 +183,7 @@ func TestCopyOutlivesANode(t *testing.T) {
 	for dies := range 2 {
 		t.Run(fmt.Sprint("node ", dies), func(t *testing.T) {
 			p := newTestPair(t)
-			g := [2]*gate{p.gated(0), p.gated(1)}
-			p.startBoth()
-			id, m := p.lun(4*mib, "a")
-			d := p.device(m)
-			p.write(d, 0, 1)
-			open := [2]func(){g[0].shut(nil), g[1].shut(nil)}
+			id, d, open := p.shutBoth()
 			defer open[0]()
 			defer open[1]()
 			snap := uuid.NewString()
@@ -203,12 +210,7 @@ func TestCopyOutlivesANode(t *testing.T) {
 // request is repeated.
 func TestCopyIsGivenUpAfterARestart(t *testing.T) {
 	p := newTestPair(t)
-	g := [2]*gate{p.gated(0), p.gated(1)}
-	p.startBoth()
-	id, m := p.lun(4*mib, "a")
-	d := p.device(m)
-	p.write(d, 0, 1)
-	open := [2]func(){g[0].shut(nil), g[1].shut(nil)}
+	id, _, open := p.shutBoth()
 	snap := uuid.NewString()
 	done := p.begin(snap, id)
 	// Ended so that nothing is sealed: the disk answers when the process is on its way out.

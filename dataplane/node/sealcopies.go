@@ -50,7 +50,7 @@ func (n *Node) sealNow(ctx context.Context) {
 	v := n.View()
 	paired := v.Phase == pair.Paired && v.Agreed && v.Record.Both()
 	if !v.Serving || !n.leads(v) {
-		if ended := func(s copyStanding) bool { return s.Sealed || s.Whole || s.Failed != "" }; paired && slices.ContainsFunc(slices.Collect(maps.Values(n.copyStandings(list))), ended) {
+		if paired && slices.ContainsFunc(slices.Collect(maps.Values(n.copyStandings(list))), copyStanding.ended) {
 			n.wakeChair(ctx)
 		}
 		return
@@ -114,6 +114,12 @@ const (
 	copyLost
 )
 
+// here says that a node has all of a copy.
+func (s copyStanding) here() bool { return s.Sealed || s.Whole }
+
+// ended says that a node does not copy any more.
+func (s copyStanding) ended() bool { return s.here() || s.Failed != "" }
+
 // with is what follows from what two nodes say, and, of a copy that is lost, the standing that says
 // why.
 func (s copyStanding) with(other copyStanding) (copyEnd, copyStanding) {
@@ -124,7 +130,7 @@ func (s copyStanding) with(other copyStanding) (copyEnd, copyStanding) {
 		return copyLost, other
 	case s.Whole && other.Whole:
 		return copyLost, copyStanding{Failed: errSourceLost}
-	case (s.Sealed || s.Whole) && (other.Sealed || other.Whole):
+	case s.here() && other.here():
 		return copyComplete, s
 	}
 	return copyOpen, s

@@ -127,14 +127,7 @@ func (s *sumsStore) rest(ctx context.Context, n int64) error {
 	if s.rate <= 0 || n == 0 {
 		return nil
 	}
-	t := time.NewTimer(time.Duration(n * int64(time.Second) / s.rate))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return rest(ctx, time.Duration(n*int64(time.Second)/s.rate))
 }
 
 // adoptStep adopts what is at off, and returns how much, and how much of it was read.

@@ -26,7 +26,7 @@ var (
 	// ErrCopyFailed: a copy was given up, for lack of space or since its source could not be read.
 	// Its content is not what it should be, and never will be.
 	ErrCopyFailed = errors.New("the copy has failed")
-	// ErrCopyDropped: a copy has failed since nobody needs it any more.
+	// ErrCopyDropped: a copy was stopped, because it is not needed any more.
 	ErrCopyDropped = errors.New("it is not needed any more")
 )
 
@@ -83,7 +83,7 @@ func (f *File) CopyTo(dst *File, size int64, still bool) (*Copy, error) {
 	}
 	c := &Copy{src: f, dst: dst, size: size, there: make([]atomic.Uint64, (size+copyRegion-1)/copyRegion), busy: map[int]uint64{}, began: time.Now()}
 	c.moved = sync.NewCond(&c.mu)
-	// dst first: nobody may see that the source has a copy and read that copy's holes.
+	// dst first: no read may find the holes of a copy that its source already has.
 	if !dst.in.CompareAndSwap(nil, c) {
 		return nil, fmt.Errorf("copy to %s: %w", dst.path, ErrCopying)
 	}
@@ -94,7 +94,8 @@ func (f *File) CopyTo(dst *File, size int64, still bool) (*Copy, error) {
 	return c, nil
 }
 
-// pieces are those of a region that a range, in bytes from the beginning of the region, touches.
+// copyPieces are the pieces of a region that a range touches. The range is in bytes from the
+// beginning of the region.
 func copyPieces(from, to int64) uint64 { return mask(0, from/copyPiece, (to+copyPiece-1)/copyPiece) }
 
 // whole is all pieces of a region.
@@ -115,7 +116,7 @@ type way uint8
 const (
 	byReading    way = iota // and writing: a few of them
 	bySharing               // of extents, where the filesystem can
-	inBackground            // the same, of what nobody waits for
+	inBackground            // the same, by Run
 )
 
 // need returns when a range of the copy is there.
@@ -249,6 +250,7 @@ func (c *Copy) Run(ctx context.Context) error {
 	return c.seal()
 }
 
+// rest waits for d, or until ctx ends.
 func rest(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -174,7 +174,7 @@ func TestCopyKeepsDamage(t *testing.T) {
 			must(t, lun.SetBad(8*4096, 4096))
 			flip(t, s, lunA, 5000)
 			lun.Doubt(20*4096, 4096)
-			flip(t, s, lunA, 20*4096) // nobody knows that it is wrong
+			flip(t, s, lunA, 20*4096) // in doubt: its checksum is not believed
 			x, err := lun.CopyTo(snap, copyRegion, false)
 			must(t, err)
 			must(t, lun.WriteAt(content(2, 4096), 4096)) // and it is whole again in the source
@@ -283,7 +283,7 @@ func TestRunStops(t *testing.T) {
 		t.Fatal("the copy differs", firstDifference(got, content(1, copyRegion)))
 	}
 	if x.State().Complete {
-		t.Error("complete, and nobody has made it durable")
+		t.Error("complete, and it is not durable")
 	}
 }
 

@@ -13,7 +13,7 @@ var copyMutants = []mutant{
 		"		if free == 0 {\n			c.moved.Wait()\n			continue\n		}\n", "		if free == 0 {\n			return nil\n		}\n"), "dataplane/store", "TestWriteWaitsForAPieceThatIsBeingCopied"},
 	{ofCopies, "a copy has the checksums of zeroes", below("dataplane/store/copyrange.go",
 		"	if err := c.moveSums(off, length); err != nil {\n		return err\n	}\n", ""), "dataplane/store", "TestCopyIsWhatTheSourceWas"},
-	{ofCopies, "damage that nobody has seen gets a checksum in the copy", below("dataplane/store/copyrange.go",
+	{ofCopies, "a copy has the checksums of blocks in doubt", below("dataplane/store/copyrange.go",
 		"	if err := c.src.settleRange(off, length); err != nil {\n		return err\n	}\n", ""), "dataplane/store", "TestCopyKeepsDamage"},
 	{ofCopies, "a lack of space for a copy fails a write", below("dataplane/store/change.go",
 		"		c.keep(off, length)\n", "		if err := c.need(off, length); err != nil {\n			return err\n		}\n"), "dataplane/store", "TestCopyWithoutSpace"},
