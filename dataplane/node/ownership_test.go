@@ -258,9 +258,12 @@ func TestLUNOfSlowDiskGoesHome(t *testing.T) {
 func TestPostponedMoveMayHoldLonger(t *testing.T) {
 	c := &chair{tries: map[string]int{}}
 	calm, rule := []balance.Move{{LUN: "x", Reason: balance.ReasonFailBack}}, []balance.Move{{LUN: "x", Reason: balance.ReasonDrain}}
-	for tries, want := range map[int]time.Duration{0: calmHold, 1: 2 * calmHold, 4: 16 * calmHold, 40: transferHold} {
-		if c.tries["x"] = tries; c.holdFor(calm) != want || c.holdFor(rule) != transferHold {
-			t.Errorf("after %d tries: %v, %v", tries, c.holdFor(calm), c.holdFor(rule))
+	for _, tc := range []struct {
+		tries int
+		want  time.Duration
+	}{{0, calmHold}, {1, 2 * calmHold}, {4, 16 * calmHold}, {40, transferHold}} {
+		if c.tries["x"] = tc.tries; c.holdFor(calm) != tc.want || c.holdFor(rule) != transferHold {
+			t.Errorf("after %d tries: %v, %v", tc.tries, c.holdFor(calm), c.holdFor(rule))
 		}
 	}
 	c.tries["gone"] = 2
