@@ -16,6 +16,7 @@ var builder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 		&LogicalUnit{}, &LogicalUnitList{},
 		&LogicalUnitSnapshot{}, &LogicalUnitSnapshotList{},
 		&ConsistencyGroup{}, &ConsistencyGroupList{},
+		&LogicalUnitGroupSnapshot{}, &LogicalUnitGroupSnapshotList{},
 		&Host{}, &HostList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

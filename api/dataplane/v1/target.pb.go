@@ -191,6 +191,58 @@ func (Phase) EnumDescriptor() ([]byte, []int) {
 	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{2}
 }
 
+type GroupSnapshotMember_Stage int32
+
+const (
+	GroupSnapshotMember_STAGE_UNSPECIFIED GroupSnapshotMember_Stage = 0
+	GroupSnapshotMember_STAGE_EMPTY       GroupSnapshotMember_Stage = 1 // it has no content yet
+	GroupSnapshotMember_STAGE_COPYING     GroupSnapshotMember_Stage = 2 // it was cut, and is being copied
+	GroupSnapshotMember_STAGE_READY       GroupSnapshotMember_Stage = 3 // both nodes have all of it, durably
+)
+
+// Enum value maps for GroupSnapshotMember_Stage.
+var (
+	GroupSnapshotMember_Stage_name = map[int32]string{
+		0: "STAGE_UNSPECIFIED",
+		1: "STAGE_EMPTY",
+		2: "STAGE_COPYING",
+		3: "STAGE_READY",
+	}
+	GroupSnapshotMember_Stage_value = map[string]int32{
+		"STAGE_UNSPECIFIED": 0,
+		"STAGE_EMPTY":       1,
+		"STAGE_COPYING":     2,
+		"STAGE_READY":       3,
+	}
+)
+
+func (x GroupSnapshotMember_Stage) Enum() *GroupSnapshotMember_Stage {
+	p := new(GroupSnapshotMember_Stage)
+	*p = x
+	return p
+}
+
+func (x GroupSnapshotMember_Stage) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (GroupSnapshotMember_Stage) Descriptor() protoreflect.EnumDescriptor {
+	return file_api_dataplane_v1_target_proto_enumTypes[3].Descriptor()
+}
+
+func (GroupSnapshotMember_Stage) Type() protoreflect.EnumType {
+	return &file_api_dataplane_v1_target_proto_enumTypes[3]
+}
+
+func (x GroupSnapshotMember_Stage) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use GroupSnapshotMember_Stage.Descriptor instead.
+func (GroupSnapshotMember_Stage) EnumDescriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{27, 0}
+}
+
 type CHAP struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
@@ -1579,7 +1631,9 @@ type Snapshot struct {
 	SizeBytes     uint64                 `protobuf:"varint,4,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created,proto3" json:"created,omitempty"`
 	Labels        map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Volume        string                 `protobuf:"bytes,7,opt,name=volume,proto3" json:"volume,omitempty"` // that of its source
+	Volume        string                 `protobuf:"bytes,7,opt,name=volume,proto3" json:"volume,omitempty"`                        // that of its source
+	GroupUuid     string                 `protobuf:"bytes,8,opt,name=group_uuid,json=groupUuid,proto3" json:"group_uuid,omitempty"` // of the group snapshot that it is a member of
+	Attempt       uint64                 `protobuf:"varint,9,opt,name=attempt,proto3" json:"attempt,omitempty"`                     // in which it was taken
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1661,6 +1715,20 @@ func (x *Snapshot) GetVolume() string {
 		return x.Volume
 	}
 	return ""
+}
+
+func (x *Snapshot) GetGroupUuid() string {
+	if x != nil {
+		return x.GroupUuid
+	}
+	return ""
+}
+
+func (x *Snapshot) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
 }
 
 type CreateSnapshotRequest struct {
@@ -1939,6 +2007,491 @@ func (x *ListSnapshotsResponse) GetNextAfterUuid() string {
 	return ""
 }
 
+// GroupSnapshot is what a pair has of a group snapshot.
+type GroupSnapshot struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GroupUuid     string                 `protobuf:"bytes,1,opt,name=group_uuid,json=groupUuid,proto3" json:"group_uuid,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"` // the highest one; 0: the pair knows nothing of the group
+	Final         bool                   `protobuf:"varint,3,opt,name=final,proto3" json:"final,omitempty"`
+	Members       []*GroupSnapshotMember `protobuf:"bytes,4,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupSnapshot) Reset() {
+	*x = GroupSnapshot{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupSnapshot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupSnapshot) ProtoMessage() {}
+
+func (x *GroupSnapshot) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupSnapshot.ProtoReflect.Descriptor instead.
+func (*GroupSnapshot) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *GroupSnapshot) GetGroupUuid() string {
+	if x != nil {
+		return x.GroupUuid
+	}
+	return ""
+}
+
+func (x *GroupSnapshot) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *GroupSnapshot) GetFinal() bool {
+	if x != nil {
+		return x.Final
+	}
+	return false
+}
+
+func (x *GroupSnapshot) GetMembers() []*GroupSnapshotMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type GroupSnapshotMember struct {
+	state         protoimpl.MessageState    `protogen:"open.v1"`
+	Snapshot      *Snapshot                 `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	Stage         GroupSnapshotMember_Stage `protobuf:"varint,2,opt,name=stage,proto3,enum=gemel.target.v1.GroupSnapshotMember_Stage" json:"stage,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupSnapshotMember) Reset() {
+	*x = GroupSnapshotMember{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupSnapshotMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupSnapshotMember) ProtoMessage() {}
+
+func (x *GroupSnapshotMember) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupSnapshotMember.ProtoReflect.Descriptor instead.
+func (*GroupSnapshotMember) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *GroupSnapshotMember) GetSnapshot() *Snapshot {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
+}
+
+func (x *GroupSnapshotMember) GetStage() GroupSnapshotMember_Stage {
+	if x != nil {
+		return x.Stage
+	}
+	return GroupSnapshotMember_STAGE_UNSPECIFIED
+}
+
+type BeginGroupSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GroupUuid     string                 `protobuf:"bytes,1,opt,name=group_uuid,json=groupUuid,proto3" json:"group_uuid,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Discard       bool                   `protobuf:"varint,3,opt,name=discard,proto3" json:"discard,omitempty"`
+	Final         bool                   `protobuf:"varint,4,opt,name=final,proto3" json:"final,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginGroupSnapshotRequest) Reset() {
+	*x = BeginGroupSnapshotRequest{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginGroupSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginGroupSnapshotRequest) ProtoMessage() {}
+
+func (x *BeginGroupSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginGroupSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*BeginGroupSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *BeginGroupSnapshotRequest) GetGroupUuid() string {
+	if x != nil {
+		return x.GroupUuid
+	}
+	return ""
+}
+
+func (x *BeginGroupSnapshotRequest) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *BeginGroupSnapshotRequest) GetDiscard() bool {
+	if x != nil {
+		return x.Discard
+	}
+	return false
+}
+
+func (x *BeginGroupSnapshotRequest) GetFinal() bool {
+	if x != nil {
+		return x.Final
+	}
+	return false
+}
+
+type PrepareGroupSnapshotRequest struct {
+	state         protoimpl.MessageState   `protogen:"open.v1"`
+	GroupUuid     string                   `protobuf:"bytes,1,opt,name=group_uuid,json=groupUuid,proto3" json:"group_uuid,omitempty"`
+	Attempt       uint64                   `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Members       []*CreateSnapshotRequest `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrepareGroupSnapshotRequest) Reset() {
+	*x = PrepareGroupSnapshotRequest{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrepareGroupSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrepareGroupSnapshotRequest) ProtoMessage() {}
+
+func (x *PrepareGroupSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrepareGroupSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*PrepareGroupSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *PrepareGroupSnapshotRequest) GetGroupUuid() string {
+	if x != nil {
+		return x.GroupUuid
+	}
+	return ""
+}
+
+func (x *PrepareGroupSnapshotRequest) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *PrepareGroupSnapshotRequest) GetMembers() []*CreateSnapshotRequest {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+type HoldGroupSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GroupUuid     string                 `protobuf:"bytes,1,opt,name=group_uuid,json=groupUuid,proto3" json:"group_uuid,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Ttl           *durationpb.Duration   `protobuf:"bytes,3,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldGroupSnapshotRequest) Reset() {
+	*x = HoldGroupSnapshotRequest{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldGroupSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldGroupSnapshotRequest) ProtoMessage() {}
+
+func (x *HoldGroupSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldGroupSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*HoldGroupSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *HoldGroupSnapshotRequest) GetGroupUuid() string {
+	if x != nil {
+		return x.GroupUuid
+	}
+	return ""
+}
+
+func (x *HoldGroupSnapshotRequest) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *HoldGroupSnapshotRequest) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+type HoldGroupSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldGroupSnapshotResponse) Reset() {
+	*x = HoldGroupSnapshotResponse{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldGroupSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldGroupSnapshotResponse) ProtoMessage() {}
+
+func (x *HoldGroupSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldGroupSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*HoldGroupSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{31}
+}
+
+type CutGroupSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GroupUuid     string                 `protobuf:"bytes,1,opt,name=group_uuid,json=groupUuid,proto3" json:"group_uuid,omitempty"`
+	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CutGroupSnapshotRequest) Reset() {
+	*x = CutGroupSnapshotRequest{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CutGroupSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CutGroupSnapshotRequest) ProtoMessage() {}
+
+func (x *CutGroupSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CutGroupSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*CutGroupSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *CutGroupSnapshotRequest) GetGroupUuid() string {
+	if x != nil {
+		return x.GroupUuid
+	}
+	return ""
+}
+
+func (x *CutGroupSnapshotRequest) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+type CutGroupSnapshotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Held          *durationpb.Duration   `protobuf:"bytes,1,opt,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CutGroupSnapshotResponse) Reset() {
+	*x = CutGroupSnapshotResponse{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CutGroupSnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CutGroupSnapshotResponse) ProtoMessage() {}
+
+func (x *CutGroupSnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CutGroupSnapshotResponse.ProtoReflect.Descriptor instead.
+func (*CutGroupSnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *CutGroupSnapshotResponse) GetHeld() *durationpb.Duration {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+type GetGroupSnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	GroupUuid     string                 `protobuf:"bytes,1,opt,name=group_uuid,json=groupUuid,proto3" json:"group_uuid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetGroupSnapshotRequest) Reset() {
+	*x = GetGroupSnapshotRequest{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetGroupSnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetGroupSnapshotRequest) ProtoMessage() {}
+
+func (x *GetGroupSnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetGroupSnapshotRequest.ProtoReflect.Descriptor instead.
+func (*GetGroupSnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *GetGroupSnapshotRequest) GetGroupUuid() string {
+	if x != nil {
+		return x.GroupUuid
+	}
+	return ""
+}
+
 type TransferOwnershipRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LunUuids      []string               `protobuf:"bytes,1,rep,name=lun_uuids,json=lunUuids,proto3" json:"lun_uuids,omitempty"`
@@ -1951,7 +2504,7 @@ type TransferOwnershipRequest struct {
 
 func (x *TransferOwnershipRequest) Reset() {
 	*x = TransferOwnershipRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[26]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2516,7 @@ func (x *TransferOwnershipRequest) String() string {
 func (*TransferOwnershipRequest) ProtoMessage() {}
 
 func (x *TransferOwnershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[26]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2529,7 @@ func (x *TransferOwnershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferOwnershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferOwnershipRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{26}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TransferOwnershipRequest) GetLunUuids() []string {
@@ -2018,7 +2571,7 @@ type TransferOwnershipResponse struct {
 
 func (x *TransferOwnershipResponse) Reset() {
 	*x = TransferOwnershipResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2583,7 @@ func (x *TransferOwnershipResponse) String() string {
 func (*TransferOwnershipResponse) ProtoMessage() {}
 
 func (x *TransferOwnershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[27]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2596,7 @@ func (x *TransferOwnershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferOwnershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferOwnershipResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{27}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TransferOwnershipResponse) GetMoved() uint32 {
@@ -2078,7 +2631,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2090,7 +2643,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[28]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2103,7 +2656,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{28}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DrainRequest) GetNode() string {
@@ -2137,7 +2690,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2702,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[29]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2715,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{29}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DrainResponse) GetMoved() uint32 {
@@ -2190,7 +2743,7 @@ type SetOwnershipPolicyRequest struct {
 
 func (x *SetOwnershipPolicyRequest) Reset() {
 	*x = SetOwnershipPolicyRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2755,7 @@ func (x *SetOwnershipPolicyRequest) String() string {
 func (*SetOwnershipPolicyRequest) ProtoMessage() {}
 
 func (x *SetOwnershipPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[30]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2768,7 @@ func (x *SetOwnershipPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnershipPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetOwnershipPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{30}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SetOwnershipPolicyRequest) GetMode() string {
@@ -2247,7 +2800,7 @@ type SetOwnershipPolicyResponse struct {
 
 func (x *SetOwnershipPolicyResponse) Reset() {
 	*x = SetOwnershipPolicyResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2812,7 @@ func (x *SetOwnershipPolicyResponse) String() string {
 func (*SetOwnershipPolicyResponse) ProtoMessage() {}
 
 func (x *SetOwnershipPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[31]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2825,7 @@ func (x *SetOwnershipPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnershipPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetOwnershipPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{31}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
 }
 
 // OwnershipMove is a move of a LUN that the pair has decided or carried out.
@@ -2292,7 +2845,7 @@ type OwnershipMove struct {
 
 func (x *OwnershipMove) Reset() {
 	*x = OwnershipMove{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2304,7 +2857,7 @@ func (x *OwnershipMove) String() string {
 func (*OwnershipMove) ProtoMessage() {}
 
 func (x *OwnershipMove) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[32]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2317,7 +2870,7 @@ func (x *OwnershipMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnershipMove.ProtoReflect.Descriptor instead.
 func (*OwnershipMove) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{32}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *OwnershipMove) GetNumber() uint64 {
@@ -2401,7 +2954,7 @@ type Ownership struct {
 
 func (x *Ownership) Reset() {
 	*x = Ownership{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2966,7 @@ func (x *Ownership) String() string {
 func (*Ownership) ProtoMessage() {}
 
 func (x *Ownership) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[33]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2979,7 @@ func (x *Ownership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
 func (*Ownership) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{33}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Ownership) GetDrainedNode() string {
@@ -2552,7 +3105,7 @@ type DiskUse struct {
 
 func (x *DiskUse) Reset() {
 	*x = DiskUse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +3117,7 @@ func (x *DiskUse) String() string {
 func (*DiskUse) ProtoMessage() {}
 
 func (x *DiskUse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[34]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +3130,7 @@ func (x *DiskUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskUse.ProtoReflect.Descriptor instead.
 func (*DiskUse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{34}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DiskUse) GetVolume() string {
@@ -2602,7 +3155,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2614,7 +3167,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[35]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2627,7 +3180,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{35}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
 }
 
 type Status struct {
@@ -2667,7 +3220,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +3232,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[36]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +3245,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{36}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Status) GetCluster() string {
@@ -2913,7 +3466,7 @@ type Checksums struct {
 
 func (x *Checksums) Reset() {
 	*x = Checksums{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2925,7 +3478,7 @@ func (x *Checksums) String() string {
 func (*Checksums) ProtoMessage() {}
 
 func (x *Checksums) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[37]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2938,7 +3491,7 @@ func (x *Checksums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
 func (*Checksums) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{37}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Checksums) GetProcess() string {
@@ -3000,7 +3553,7 @@ type DamageFinding struct {
 
 func (x *DamageFinding) Reset() {
 	*x = DamageFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3012,7 +3565,7 @@ func (x *DamageFinding) String() string {
 func (*DamageFinding) ProtoMessage() {}
 
 func (x *DamageFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[38]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3025,7 +3578,7 @@ func (x *DamageFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DamageFinding.ProtoReflect.Descriptor instead.
 func (*DamageFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{38}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *DamageFinding) GetNumber() uint64 {
@@ -3092,7 +3645,7 @@ type BackingVolume struct {
 
 func (x *BackingVolume) Reset() {
 	*x = BackingVolume{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3104,7 +3657,7 @@ func (x *BackingVolume) String() string {
 func (*BackingVolume) ProtoMessage() {}
 
 func (x *BackingVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3117,7 +3670,7 @@ func (x *BackingVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingVolume.ProtoReflect.Descriptor instead.
 func (*BackingVolume) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BackingVolume) GetName() string {
@@ -3176,7 +3729,7 @@ type Arbiter struct {
 
 func (x *Arbiter) Reset() {
 	*x = Arbiter{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3188,7 +3741,7 @@ func (x *Arbiter) String() string {
 func (*Arbiter) ProtoMessage() {}
 
 func (x *Arbiter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3201,7 +3754,7 @@ func (x *Arbiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
 func (*Arbiter) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Arbiter) GetReachable() bool {
@@ -3261,7 +3814,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3273,7 +3826,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3286,7 +3839,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Scrub) GetActive() bool {
@@ -3435,7 +3988,7 @@ type ScrubSkip struct {
 
 func (x *ScrubSkip) Reset() {
 	*x = ScrubSkip{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3447,7 +4000,7 @@ func (x *ScrubSkip) String() string {
 func (*ScrubSkip) ProtoMessage() {}
 
 func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3460,7 +4013,7 @@ func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubSkip.ProtoReflect.Descriptor instead.
 func (*ScrubSkip) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ScrubSkip) GetReason() string {
@@ -3499,7 +4052,7 @@ type ScrubFinding struct {
 
 func (x *ScrubFinding) Reset() {
 	*x = ScrubFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +4064,7 @@ func (x *ScrubFinding) String() string {
 func (*ScrubFinding) ProtoMessage() {}
 
 func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +4077,7 @@ func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubFinding.ProtoReflect.Descriptor instead.
 func (*ScrubFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ScrubFinding) GetNumber() uint64 {
@@ -3581,7 +4134,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +4146,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +4159,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -3648,7 +4201,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +4213,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3673,7 +4226,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -3707,7 +4260,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3719,7 +4272,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3732,7 +4285,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -3757,7 +4310,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3769,7 +4322,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3782,7 +4335,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{56}
 }
 
 type Resync struct {
@@ -3802,7 +4355,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3814,7 +4367,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3827,7 +4380,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -3901,7 +4454,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3913,7 +4466,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3926,7 +4479,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{58}
 }
 
 type ListSessionsRequest struct {
@@ -3938,7 +4491,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3950,7 +4503,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3963,7 +4516,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListSessionsRequest) GetHostIqn() string {
@@ -3985,7 +4538,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3997,7 +4550,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4010,7 +4563,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListSessionsResponse) GetNode() string {
@@ -4054,7 +4607,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4066,7 +4619,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4079,7 +4632,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{52}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Session) GetHostIqn() string {
@@ -4122,7 +4675,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4134,7 +4687,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4147,7 +4700,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{53}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -4312,7 +4865,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x10UnmapHostRequest\x12\x19\n" +
 	"\blun_uuid\x18\x01 \x01(\tR\alunUuid\x12\x19\n" +
 	"\bhost_iqn\x18\x02 \x01(\tR\ahostIqn\"\x13\n" +
-	"\x11UnmapHostResponse\"\xc1\x02\n" +
+	"\x11UnmapHostResponse\"\xfa\x02\n" +
 	"\bSnapshot\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12&\n" +
@@ -4321,7 +4874,10 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"size_bytes\x18\x04 \x01(\x04R\tsizeBytes\x124\n" +
 	"\acreated\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12=\n" +
 	"\x06labels\x18\x06 \x03(\v2%.gemel.target.v1.Snapshot.LabelsEntryR\x06labels\x12\x16\n" +
-	"\x06volume\x18\a \x01(\tR\x06volume\x1a9\n" +
+	"\x06volume\x18\a \x01(\tR\x06volume\x12\x1d\n" +
+	"\n" +
+	"group_uuid\x18\b \x01(\tR\tgroupUuid\x12\x18\n" +
+	"\aattempt\x18\t \x01(\x04R\aattempt\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xee\x01\n" +
@@ -4345,7 +4901,47 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x04name\x18\x05 \x01(\tR\x04name\"x\n" +
 	"\x15ListSnapshotsResponse\x127\n" +
 	"\tsnapshots\x18\x01 \x03(\v2\x19.gemel.target.v1.SnapshotR\tsnapshots\x12&\n" +
-	"\x0fnext_after_uuid\x18\x02 \x01(\tR\rnextAfterUuid\"\x9b\x01\n" +
+	"\x0fnext_after_uuid\x18\x02 \x01(\tR\rnextAfterUuid\"\x9e\x01\n" +
+	"\rGroupSnapshot\x12\x1d\n" +
+	"\n" +
+	"group_uuid\x18\x01 \x01(\tR\tgroupUuid\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x14\n" +
+	"\x05final\x18\x03 \x01(\bR\x05final\x12>\n" +
+	"\amembers\x18\x04 \x03(\v2$.gemel.target.v1.GroupSnapshotMemberR\amembers\"\xe3\x01\n" +
+	"\x13GroupSnapshotMember\x125\n" +
+	"\bsnapshot\x18\x01 \x01(\v2\x19.gemel.target.v1.SnapshotR\bsnapshot\x12@\n" +
+	"\x05stage\x18\x02 \x01(\x0e2*.gemel.target.v1.GroupSnapshotMember.StageR\x05stage\"S\n" +
+	"\x05Stage\x12\x15\n" +
+	"\x11STAGE_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vSTAGE_EMPTY\x10\x01\x12\x11\n" +
+	"\rSTAGE_COPYING\x10\x02\x12\x0f\n" +
+	"\vSTAGE_READY\x10\x03\"\x84\x01\n" +
+	"\x19BeginGroupSnapshotRequest\x12\x1d\n" +
+	"\n" +
+	"group_uuid\x18\x01 \x01(\tR\tgroupUuid\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x18\n" +
+	"\adiscard\x18\x03 \x01(\bR\adiscard\x12\x14\n" +
+	"\x05final\x18\x04 \x01(\bR\x05final\"\x98\x01\n" +
+	"\x1bPrepareGroupSnapshotRequest\x12\x1d\n" +
+	"\n" +
+	"group_uuid\x18\x01 \x01(\tR\tgroupUuid\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12@\n" +
+	"\amembers\x18\x03 \x03(\v2&.gemel.target.v1.CreateSnapshotRequestR\amembers\"\x80\x01\n" +
+	"\x18HoldGroupSnapshotRequest\x12\x1d\n" +
+	"\n" +
+	"group_uuid\x18\x01 \x01(\tR\tgroupUuid\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12+\n" +
+	"\x03ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\x1b\n" +
+	"\x19HoldGroupSnapshotResponse\"R\n" +
+	"\x17CutGroupSnapshotRequest\x12\x1d\n" +
+	"\n" +
+	"group_uuid\x18\x01 \x01(\tR\tgroupUuid\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\"I\n" +
+	"\x18CutGroupSnapshotResponse\x12-\n" +
+	"\x04held\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04held\"8\n" +
+	"\x17GetGroupSnapshotRequest\x12\x1d\n" +
+	"\n" +
+	"group_uuid\x18\x01 \x01(\tR\tgroupUuid\"\x9b\x01\n" +
 	"\x18TransferOwnershipRequest\x12\x1b\n" +
 	"\tlun_uuids\x18\x01 \x03(\tR\blunUuids\x12\x17\n" +
 	"\ato_node\x18\x02 \x01(\tR\x06toNode\x12\x10\n" +
@@ -4568,7 +5164,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x0fPHASE_RESYNCING\x10\x05\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x06\x12\x10\n" +
 	"\fPHASE_FENCED\x10\a\x12\x12\n" +
-	"\x0ePHASE_STOPPING\x10\b2\xe1\f\n" +
+	"\x0ePHASE_STOPPING\x10\b2\xdc\x10\n" +
 	"\rTargetService\x12D\n" +
 	"\tCreateLUN\x12!.gemel.target.v1.CreateLUNRequest\x1a\x14.gemel.target.v1.LUN\x12R\n" +
 	"\tDeleteLUN\x12!.gemel.target.v1.DeleteLUNRequest\x1a\".gemel.target.v1.DeleteLUNResponse\x12D\n" +
@@ -4580,7 +5176,12 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\tUnmapHost\x12!.gemel.target.v1.UnmapHostRequest\x1a\".gemel.target.v1.UnmapHostResponse\x12S\n" +
 	"\x0eCreateSnapshot\x12&.gemel.target.v1.CreateSnapshotRequest\x1a\x19.gemel.target.v1.Snapshot\x12a\n" +
 	"\x0eDeleteSnapshot\x12&.gemel.target.v1.DeleteSnapshotRequest\x1a'.gemel.target.v1.DeleteSnapshotResponse\x12^\n" +
-	"\rListSnapshots\x12%.gemel.target.v1.ListSnapshotsRequest\x1a&.gemel.target.v1.ListSnapshotsResponse\x12j\n" +
+	"\rListSnapshots\x12%.gemel.target.v1.ListSnapshotsRequest\x1a&.gemel.target.v1.ListSnapshotsResponse\x12`\n" +
+	"\x12BeginGroupSnapshot\x12*.gemel.target.v1.BeginGroupSnapshotRequest\x1a\x1e.gemel.target.v1.GroupSnapshot\x12d\n" +
+	"\x14PrepareGroupSnapshot\x12,.gemel.target.v1.PrepareGroupSnapshotRequest\x1a\x1e.gemel.target.v1.GroupSnapshot\x12j\n" +
+	"\x11HoldGroupSnapshot\x12).gemel.target.v1.HoldGroupSnapshotRequest\x1a*.gemel.target.v1.HoldGroupSnapshotResponse\x12g\n" +
+	"\x10CutGroupSnapshot\x12(.gemel.target.v1.CutGroupSnapshotRequest\x1a).gemel.target.v1.CutGroupSnapshotResponse\x12\\\n" +
+	"\x10GetGroupSnapshot\x12(.gemel.target.v1.GetGroupSnapshotRequest\x1a\x1e.gemel.target.v1.GroupSnapshot\x12j\n" +
 	"\x11TransferOwnership\x12).gemel.target.v1.TransferOwnershipRequest\x1a*.gemel.target.v1.TransferOwnershipResponse\x12F\n" +
 	"\x05Drain\x12\x1d.gemel.target.v1.DrainRequest\x1a\x1e.gemel.target.v1.DrainResponse\x12m\n" +
 	"\x12SetOwnershipPolicy\x12*.gemel.target.v1.SetOwnershipPolicyRequest\x1a+.gemel.target.v1.SetOwnershipPolicyResponse\x12G\n" +
@@ -4603,177 +5204,203 @@ func file_api_dataplane_v1_target_proto_rawDescGZIP() []byte {
 	return file_api_dataplane_v1_target_proto_rawDescData
 }
 
-var file_api_dataplane_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_api_dataplane_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
 var file_api_dataplane_v1_target_proto_goTypes = []any{
-	(WriteCache)(0),                    // 0: gemel.target.v1.WriteCache
-	(ScrubOrigin)(0),                   // 1: gemel.target.v1.ScrubOrigin
-	(Phase)(0),                         // 2: gemel.target.v1.Phase
-	(*CHAP)(nil),                       // 3: gemel.target.v1.CHAP
-	(*CreateLUNRequest)(nil),           // 4: gemel.target.v1.CreateLUNRequest
-	(*LUN)(nil),                        // 5: gemel.target.v1.LUN
-	(*Mapping)(nil),                    // 6: gemel.target.v1.Mapping
-	(*Portal)(nil),                     // 7: gemel.target.v1.Portal
-	(*DeleteLUNRequest)(nil),           // 8: gemel.target.v1.DeleteLUNRequest
-	(*DeleteLUNResponse)(nil),          // 9: gemel.target.v1.DeleteLUNResponse
-	(*ExpandLUNRequest)(nil),           // 10: gemel.target.v1.ExpandLUNRequest
-	(*ModifyLUNRequest)(nil),           // 11: gemel.target.v1.ModifyLUNRequest
-	(*GetLUNRequest)(nil),              // 12: gemel.target.v1.GetLUNRequest
-	(*GetWorkRequest)(nil),             // 13: gemel.target.v1.GetWorkRequest
-	(*GetWorkResponse)(nil),            // 14: gemel.target.v1.GetWorkResponse
-	(*LUNWork)(nil),                    // 15: gemel.target.v1.LUNWork
-	(*Work)(nil),                       // 16: gemel.target.v1.Work
-	(*ListLUNsRequest)(nil),            // 17: gemel.target.v1.ListLUNsRequest
-	(*ListLUNsResponse)(nil),           // 18: gemel.target.v1.ListLUNsResponse
-	(*MapHostRequest)(nil),             // 19: gemel.target.v1.MapHostRequest
-	(*Near)(nil),                       // 20: gemel.target.v1.Near
-	(*UnmapHostRequest)(nil),           // 21: gemel.target.v1.UnmapHostRequest
-	(*UnmapHostResponse)(nil),          // 22: gemel.target.v1.UnmapHostResponse
-	(*Snapshot)(nil),                   // 23: gemel.target.v1.Snapshot
-	(*CreateSnapshotRequest)(nil),      // 24: gemel.target.v1.CreateSnapshotRequest
-	(*DeleteSnapshotRequest)(nil),      // 25: gemel.target.v1.DeleteSnapshotRequest
-	(*DeleteSnapshotResponse)(nil),     // 26: gemel.target.v1.DeleteSnapshotResponse
-	(*ListSnapshotsRequest)(nil),       // 27: gemel.target.v1.ListSnapshotsRequest
-	(*ListSnapshotsResponse)(nil),      // 28: gemel.target.v1.ListSnapshotsResponse
-	(*TransferOwnershipRequest)(nil),   // 29: gemel.target.v1.TransferOwnershipRequest
-	(*TransferOwnershipResponse)(nil),  // 30: gemel.target.v1.TransferOwnershipResponse
-	(*DrainRequest)(nil),               // 31: gemel.target.v1.DrainRequest
-	(*DrainResponse)(nil),              // 32: gemel.target.v1.DrainResponse
-	(*SetOwnershipPolicyRequest)(nil),  // 33: gemel.target.v1.SetOwnershipPolicyRequest
-	(*SetOwnershipPolicyResponse)(nil), // 34: gemel.target.v1.SetOwnershipPolicyResponse
-	(*OwnershipMove)(nil),              // 35: gemel.target.v1.OwnershipMove
-	(*Ownership)(nil),                  // 36: gemel.target.v1.Ownership
-	(*DiskUse)(nil),                    // 37: gemel.target.v1.DiskUse
-	(*GetStatusRequest)(nil),           // 38: gemel.target.v1.GetStatusRequest
-	(*Status)(nil),                     // 39: gemel.target.v1.Status
-	(*Checksums)(nil),                  // 40: gemel.target.v1.Checksums
-	(*DamageFinding)(nil),              // 41: gemel.target.v1.DamageFinding
-	(*BackingVolume)(nil),              // 42: gemel.target.v1.BackingVolume
-	(*Arbiter)(nil),                    // 43: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                      // 44: gemel.target.v1.Scrub
-	(*ScrubSkip)(nil),                  // 45: gemel.target.v1.ScrubSkip
-	(*ScrubFinding)(nil),               // 46: gemel.target.v1.ScrubFinding
-	(*ScrubRequest)(nil),               // 47: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),              // 48: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),               // 49: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),              // 50: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                     // 51: gemel.target.v1.Resync
-	(*WatchRequest)(nil),               // 52: gemel.target.v1.WatchRequest
-	(*ListSessionsRequest)(nil),        // 53: gemel.target.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),       // 54: gemel.target.v1.ListSessionsResponse
-	(*Session)(nil),                    // 55: gemel.target.v1.Session
-	(*Event)(nil),                      // 56: gemel.target.v1.Event
-	nil,                                // 57: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                                // 58: gemel.target.v1.LUN.LabelsEntry
-	nil,                                // 59: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                                // 60: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),      // 61: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),        // 62: google.protobuf.Duration
+	(WriteCache)(0),                     // 0: gemel.target.v1.WriteCache
+	(ScrubOrigin)(0),                    // 1: gemel.target.v1.ScrubOrigin
+	(Phase)(0),                          // 2: gemel.target.v1.Phase
+	(GroupSnapshotMember_Stage)(0),      // 3: gemel.target.v1.GroupSnapshotMember.Stage
+	(*CHAP)(nil),                        // 4: gemel.target.v1.CHAP
+	(*CreateLUNRequest)(nil),            // 5: gemel.target.v1.CreateLUNRequest
+	(*LUN)(nil),                         // 6: gemel.target.v1.LUN
+	(*Mapping)(nil),                     // 7: gemel.target.v1.Mapping
+	(*Portal)(nil),                      // 8: gemel.target.v1.Portal
+	(*DeleteLUNRequest)(nil),            // 9: gemel.target.v1.DeleteLUNRequest
+	(*DeleteLUNResponse)(nil),           // 10: gemel.target.v1.DeleteLUNResponse
+	(*ExpandLUNRequest)(nil),            // 11: gemel.target.v1.ExpandLUNRequest
+	(*ModifyLUNRequest)(nil),            // 12: gemel.target.v1.ModifyLUNRequest
+	(*GetLUNRequest)(nil),               // 13: gemel.target.v1.GetLUNRequest
+	(*GetWorkRequest)(nil),              // 14: gemel.target.v1.GetWorkRequest
+	(*GetWorkResponse)(nil),             // 15: gemel.target.v1.GetWorkResponse
+	(*LUNWork)(nil),                     // 16: gemel.target.v1.LUNWork
+	(*Work)(nil),                        // 17: gemel.target.v1.Work
+	(*ListLUNsRequest)(nil),             // 18: gemel.target.v1.ListLUNsRequest
+	(*ListLUNsResponse)(nil),            // 19: gemel.target.v1.ListLUNsResponse
+	(*MapHostRequest)(nil),              // 20: gemel.target.v1.MapHostRequest
+	(*Near)(nil),                        // 21: gemel.target.v1.Near
+	(*UnmapHostRequest)(nil),            // 22: gemel.target.v1.UnmapHostRequest
+	(*UnmapHostResponse)(nil),           // 23: gemel.target.v1.UnmapHostResponse
+	(*Snapshot)(nil),                    // 24: gemel.target.v1.Snapshot
+	(*CreateSnapshotRequest)(nil),       // 25: gemel.target.v1.CreateSnapshotRequest
+	(*DeleteSnapshotRequest)(nil),       // 26: gemel.target.v1.DeleteSnapshotRequest
+	(*DeleteSnapshotResponse)(nil),      // 27: gemel.target.v1.DeleteSnapshotResponse
+	(*ListSnapshotsRequest)(nil),        // 28: gemel.target.v1.ListSnapshotsRequest
+	(*ListSnapshotsResponse)(nil),       // 29: gemel.target.v1.ListSnapshotsResponse
+	(*GroupSnapshot)(nil),               // 30: gemel.target.v1.GroupSnapshot
+	(*GroupSnapshotMember)(nil),         // 31: gemel.target.v1.GroupSnapshotMember
+	(*BeginGroupSnapshotRequest)(nil),   // 32: gemel.target.v1.BeginGroupSnapshotRequest
+	(*PrepareGroupSnapshotRequest)(nil), // 33: gemel.target.v1.PrepareGroupSnapshotRequest
+	(*HoldGroupSnapshotRequest)(nil),    // 34: gemel.target.v1.HoldGroupSnapshotRequest
+	(*HoldGroupSnapshotResponse)(nil),   // 35: gemel.target.v1.HoldGroupSnapshotResponse
+	(*CutGroupSnapshotRequest)(nil),     // 36: gemel.target.v1.CutGroupSnapshotRequest
+	(*CutGroupSnapshotResponse)(nil),    // 37: gemel.target.v1.CutGroupSnapshotResponse
+	(*GetGroupSnapshotRequest)(nil),     // 38: gemel.target.v1.GetGroupSnapshotRequest
+	(*TransferOwnershipRequest)(nil),    // 39: gemel.target.v1.TransferOwnershipRequest
+	(*TransferOwnershipResponse)(nil),   // 40: gemel.target.v1.TransferOwnershipResponse
+	(*DrainRequest)(nil),                // 41: gemel.target.v1.DrainRequest
+	(*DrainResponse)(nil),               // 42: gemel.target.v1.DrainResponse
+	(*SetOwnershipPolicyRequest)(nil),   // 43: gemel.target.v1.SetOwnershipPolicyRequest
+	(*SetOwnershipPolicyResponse)(nil),  // 44: gemel.target.v1.SetOwnershipPolicyResponse
+	(*OwnershipMove)(nil),               // 45: gemel.target.v1.OwnershipMove
+	(*Ownership)(nil),                   // 46: gemel.target.v1.Ownership
+	(*DiskUse)(nil),                     // 47: gemel.target.v1.DiskUse
+	(*GetStatusRequest)(nil),            // 48: gemel.target.v1.GetStatusRequest
+	(*Status)(nil),                      // 49: gemel.target.v1.Status
+	(*Checksums)(nil),                   // 50: gemel.target.v1.Checksums
+	(*DamageFinding)(nil),               // 51: gemel.target.v1.DamageFinding
+	(*BackingVolume)(nil),               // 52: gemel.target.v1.BackingVolume
+	(*Arbiter)(nil),                     // 53: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                       // 54: gemel.target.v1.Scrub
+	(*ScrubSkip)(nil),                   // 55: gemel.target.v1.ScrubSkip
+	(*ScrubFinding)(nil),                // 56: gemel.target.v1.ScrubFinding
+	(*ScrubRequest)(nil),                // 57: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),               // 58: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),                // 59: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),               // 60: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                      // 61: gemel.target.v1.Resync
+	(*WatchRequest)(nil),                // 62: gemel.target.v1.WatchRequest
+	(*ListSessionsRequest)(nil),         // 63: gemel.target.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),        // 64: gemel.target.v1.ListSessionsResponse
+	(*Session)(nil),                     // 65: gemel.target.v1.Session
+	(*Event)(nil),                       // 66: gemel.target.v1.Event
+	nil,                                 // 67: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                                 // 68: gemel.target.v1.LUN.LabelsEntry
+	nil,                                 // 69: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                                 // 70: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),       // 71: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 72: google.protobuf.Duration
 }
 var file_api_dataplane_v1_target_proto_depIdxs = []int32{
-	57, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	67, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
-	6,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	58, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	7,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
+	68, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
-	61, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
-	7,  // 6: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
-	20, // 7: gemel.target.v1.Mapping.near:type_name -> gemel.target.v1.Near
+	71, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
+	8,  // 6: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
+	21, // 7: gemel.target.v1.Mapping.near:type_name -> gemel.target.v1.Near
 	0,  // 8: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
-	15, // 9: gemel.target.v1.GetWorkResponse.luns:type_name -> gemel.target.v1.LUNWork
-	16, // 10: gemel.target.v1.LUNWork.work:type_name -> gemel.target.v1.Work
-	5,  // 11: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
-	3,  // 12: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
-	20, // 13: gemel.target.v1.MapHostRequest.near:type_name -> gemel.target.v1.Near
-	61, // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	59, // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	60, // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	23, // 17: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
-	61, // 18: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
-	61, // 19: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
-	61, // 20: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
-	35, // 21: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
-	61, // 22: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
-	62, // 23: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
-	37, // 24: gemel.target.v1.Ownership.disks:type_name -> gemel.target.v1.DiskUse
-	7,  // 25: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
-	2,  // 26: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	51, // 27: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	61, // 28: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	44, // 29: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	43, // 30: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	42, // 31: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
-	44, // 32: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
-	40, // 33: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
-	36, // 34: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
-	41, // 35: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
-	61, // 36: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
-	61, // 37: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	61, // 38: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	61, // 39: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	61, // 40: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	1,  // 41: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
-	45, // 42: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
-	61, // 43: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
-	46, // 44: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
-	61, // 45: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
-	1,  // 46: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
-	44, // 47: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
-	61, // 48: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	61, // 49: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	61, // 50: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	7,  // 51: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
-	55, // 52: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	61, // 53: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
-	61, // 54: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	61, // 55: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
-	61, // 56: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	39, // 57: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	4,  // 58: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	8,  // 59: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	10, // 60: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	11, // 61: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	12, // 62: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	17, // 63: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	19, // 64: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	21, // 65: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	24, // 66: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	25, // 67: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	27, // 68: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	29, // 69: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	31, // 70: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
-	33, // 71: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
-	38, // 72: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	53, // 73: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
-	13, // 74: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
-	47, // 75: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	49, // 76: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	52, // 77: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	5,  // 78: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	9,  // 79: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	5,  // 80: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	5,  // 81: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	5,  // 82: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	18, // 83: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	6,  // 84: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	22, // 85: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	23, // 86: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	26, // 87: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	28, // 88: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	30, // 89: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	32, // 90: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
-	34, // 91: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
-	39, // 92: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	54, // 93: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	14, // 94: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
-	48, // 95: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	50, // 96: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	56, // 97: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	78, // [78:98] is the sub-list for method output_type
-	58, // [58:78] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	16, // 9: gemel.target.v1.GetWorkResponse.luns:type_name -> gemel.target.v1.LUNWork
+	17, // 10: gemel.target.v1.LUNWork.work:type_name -> gemel.target.v1.Work
+	6,  // 11: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
+	4,  // 12: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
+	21, // 13: gemel.target.v1.MapHostRequest.near:type_name -> gemel.target.v1.Near
+	71, // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	69, // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	70, // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	24, // 17: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
+	31, // 18: gemel.target.v1.GroupSnapshot.members:type_name -> gemel.target.v1.GroupSnapshotMember
+	24, // 19: gemel.target.v1.GroupSnapshotMember.snapshot:type_name -> gemel.target.v1.Snapshot
+	3,  // 20: gemel.target.v1.GroupSnapshotMember.stage:type_name -> gemel.target.v1.GroupSnapshotMember.Stage
+	25, // 21: gemel.target.v1.PrepareGroupSnapshotRequest.members:type_name -> gemel.target.v1.CreateSnapshotRequest
+	72, // 22: gemel.target.v1.HoldGroupSnapshotRequest.ttl:type_name -> google.protobuf.Duration
+	72, // 23: gemel.target.v1.CutGroupSnapshotResponse.held:type_name -> google.protobuf.Duration
+	71, // 24: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
+	71, // 25: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
+	71, // 26: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
+	45, // 27: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
+	71, // 28: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
+	72, // 29: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
+	47, // 30: gemel.target.v1.Ownership.disks:type_name -> gemel.target.v1.DiskUse
+	8,  // 31: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
+	2,  // 32: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
+	61, // 33: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	71, // 34: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	54, // 35: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	53, // 36: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	52, // 37: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
+	54, // 38: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
+	50, // 39: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
+	46, // 40: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
+	51, // 41: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
+	71, // 42: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
+	71, // 43: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	71, // 44: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	71, // 45: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	71, // 46: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	1,  // 47: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
+	55, // 48: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
+	71, // 49: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
+	56, // 50: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
+	71, // 51: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
+	1,  // 52: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
+	54, // 53: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
+	71, // 54: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	71, // 55: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	71, // 56: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	8,  // 57: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
+	65, // 58: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
+	71, // 59: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	71, // 60: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	71, // 61: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	71, // 62: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	49, // 63: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	5,  // 64: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	9,  // 65: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	11, // 66: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	12, // 67: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	13, // 68: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	18, // 69: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	20, // 70: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	22, // 71: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	25, // 72: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	26, // 73: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	28, // 74: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	32, // 75: gemel.target.v1.TargetService.BeginGroupSnapshot:input_type -> gemel.target.v1.BeginGroupSnapshotRequest
+	33, // 76: gemel.target.v1.TargetService.PrepareGroupSnapshot:input_type -> gemel.target.v1.PrepareGroupSnapshotRequest
+	34, // 77: gemel.target.v1.TargetService.HoldGroupSnapshot:input_type -> gemel.target.v1.HoldGroupSnapshotRequest
+	36, // 78: gemel.target.v1.TargetService.CutGroupSnapshot:input_type -> gemel.target.v1.CutGroupSnapshotRequest
+	38, // 79: gemel.target.v1.TargetService.GetGroupSnapshot:input_type -> gemel.target.v1.GetGroupSnapshotRequest
+	39, // 80: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	41, // 81: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
+	43, // 82: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
+	48, // 83: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	63, // 84: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	14, // 85: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
+	57, // 86: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	59, // 87: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	62, // 88: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	6,  // 89: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	10, // 90: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	6,  // 91: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	6,  // 92: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	6,  // 93: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	19, // 94: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	7,  // 95: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	23, // 96: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	24, // 97: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	27, // 98: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	29, // 99: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	30, // 100: gemel.target.v1.TargetService.BeginGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	30, // 101: gemel.target.v1.TargetService.PrepareGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	35, // 102: gemel.target.v1.TargetService.HoldGroupSnapshot:output_type -> gemel.target.v1.HoldGroupSnapshotResponse
+	37, // 103: gemel.target.v1.TargetService.CutGroupSnapshot:output_type -> gemel.target.v1.CutGroupSnapshotResponse
+	30, // 104: gemel.target.v1.TargetService.GetGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	40, // 105: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	42, // 106: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
+	44, // 107: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
+	49, // 108: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	64, // 109: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	15, // 110: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
+	58, // 111: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	60, // 112: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	66, // 113: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	89, // [89:114] is the sub-list for method output_type
+	64, // [64:89] is the sub-list for method input_type
+	64, // [64:64] is the sub-list for extension type_name
+	64, // [64:64] is the sub-list for extension extendee
+	0,  // [0:64] is the sub-list for field type_name
 }
 
 func init() { file_api_dataplane_v1_target_proto_init() }
@@ -4782,14 +5409,14 @@ func file_api_dataplane_v1_target_proto_init() {
 		return
 	}
 	file_api_dataplane_v1_target_proto_msgTypes[3].OneofWrappers = []any{}
-	file_api_dataplane_v1_target_proto_msgTypes[26].OneofWrappers = []any{}
+	file_api_dataplane_v1_target_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_dataplane_v1_target_proto_rawDesc), len(file_api_dataplane_v1_target_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   58,
+			NumEnums:      4,
+			NumMessages:   67,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,26 +22,31 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	TargetService_CreateLUN_FullMethodName          = "/gemel.target.v1.TargetService/CreateLUN"
-	TargetService_DeleteLUN_FullMethodName          = "/gemel.target.v1.TargetService/DeleteLUN"
-	TargetService_ExpandLUN_FullMethodName          = "/gemel.target.v1.TargetService/ExpandLUN"
-	TargetService_ModifyLUN_FullMethodName          = "/gemel.target.v1.TargetService/ModifyLUN"
-	TargetService_GetLUN_FullMethodName             = "/gemel.target.v1.TargetService/GetLUN"
-	TargetService_ListLUNs_FullMethodName           = "/gemel.target.v1.TargetService/ListLUNs"
-	TargetService_MapHost_FullMethodName            = "/gemel.target.v1.TargetService/MapHost"
-	TargetService_UnmapHost_FullMethodName          = "/gemel.target.v1.TargetService/UnmapHost"
-	TargetService_CreateSnapshot_FullMethodName     = "/gemel.target.v1.TargetService/CreateSnapshot"
-	TargetService_DeleteSnapshot_FullMethodName     = "/gemel.target.v1.TargetService/DeleteSnapshot"
-	TargetService_ListSnapshots_FullMethodName      = "/gemel.target.v1.TargetService/ListSnapshots"
-	TargetService_TransferOwnership_FullMethodName  = "/gemel.target.v1.TargetService/TransferOwnership"
-	TargetService_Drain_FullMethodName              = "/gemel.target.v1.TargetService/Drain"
-	TargetService_SetOwnershipPolicy_FullMethodName = "/gemel.target.v1.TargetService/SetOwnershipPolicy"
-	TargetService_GetStatus_FullMethodName          = "/gemel.target.v1.TargetService/GetStatus"
-	TargetService_ListSessions_FullMethodName       = "/gemel.target.v1.TargetService/ListSessions"
-	TargetService_GetWork_FullMethodName            = "/gemel.target.v1.TargetService/GetWork"
-	TargetService_Scrub_FullMethodName              = "/gemel.target.v1.TargetService/Scrub"
-	TargetService_Force_FullMethodName              = "/gemel.target.v1.TargetService/Force"
-	TargetService_Watch_FullMethodName              = "/gemel.target.v1.TargetService/Watch"
+	TargetService_CreateLUN_FullMethodName            = "/gemel.target.v1.TargetService/CreateLUN"
+	TargetService_DeleteLUN_FullMethodName            = "/gemel.target.v1.TargetService/DeleteLUN"
+	TargetService_ExpandLUN_FullMethodName            = "/gemel.target.v1.TargetService/ExpandLUN"
+	TargetService_ModifyLUN_FullMethodName            = "/gemel.target.v1.TargetService/ModifyLUN"
+	TargetService_GetLUN_FullMethodName               = "/gemel.target.v1.TargetService/GetLUN"
+	TargetService_ListLUNs_FullMethodName             = "/gemel.target.v1.TargetService/ListLUNs"
+	TargetService_MapHost_FullMethodName              = "/gemel.target.v1.TargetService/MapHost"
+	TargetService_UnmapHost_FullMethodName            = "/gemel.target.v1.TargetService/UnmapHost"
+	TargetService_CreateSnapshot_FullMethodName       = "/gemel.target.v1.TargetService/CreateSnapshot"
+	TargetService_DeleteSnapshot_FullMethodName       = "/gemel.target.v1.TargetService/DeleteSnapshot"
+	TargetService_ListSnapshots_FullMethodName        = "/gemel.target.v1.TargetService/ListSnapshots"
+	TargetService_BeginGroupSnapshot_FullMethodName   = "/gemel.target.v1.TargetService/BeginGroupSnapshot"
+	TargetService_PrepareGroupSnapshot_FullMethodName = "/gemel.target.v1.TargetService/PrepareGroupSnapshot"
+	TargetService_HoldGroupSnapshot_FullMethodName    = "/gemel.target.v1.TargetService/HoldGroupSnapshot"
+	TargetService_CutGroupSnapshot_FullMethodName     = "/gemel.target.v1.TargetService/CutGroupSnapshot"
+	TargetService_GetGroupSnapshot_FullMethodName     = "/gemel.target.v1.TargetService/GetGroupSnapshot"
+	TargetService_TransferOwnership_FullMethodName    = "/gemel.target.v1.TargetService/TransferOwnership"
+	TargetService_Drain_FullMethodName                = "/gemel.target.v1.TargetService/Drain"
+	TargetService_SetOwnershipPolicy_FullMethodName   = "/gemel.target.v1.TargetService/SetOwnershipPolicy"
+	TargetService_GetStatus_FullMethodName            = "/gemel.target.v1.TargetService/GetStatus"
+	TargetService_ListSessions_FullMethodName         = "/gemel.target.v1.TargetService/ListSessions"
+	TargetService_GetWork_FullMethodName              = "/gemel.target.v1.TargetService/GetWork"
+	TargetService_Scrub_FullMethodName                = "/gemel.target.v1.TargetService/Scrub"
+	TargetService_Force_FullMethodName                = "/gemel.target.v1.TargetService/Force"
+	TargetService_Watch_FullMethodName                = "/gemel.target.v1.TargetService/Watch"
 )
 
 // TargetServiceClient is the client API for TargetService service.
@@ -75,6 +80,23 @@ type TargetServiceClient interface {
 	CreateSnapshot(ctx context.Context, in *CreateSnapshotRequest, opts ...grpc.CallOption) (*Snapshot, error)
 	DeleteSnapshot(ctx context.Context, in *DeleteSnapshotRequest, opts ...grpc.CallOption) (*DeleteSnapshotResponse, error)
 	ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsResponse, error)
+	// A group snapshot is taken by numbered attempts, of which one coordinator makes the calls in this order: Begin, Prepare, Hold at
+	// every pair, and when every pair has answered, Cut. The pair refuses what is of an attempt below the highest one that its log
+	// has (ABORTED), so an earlier coordinator that continues does no harm.
+	//
+	// BeginGroupSnapshot raises the attempt, ends the holds of those before, and returns what the pair has of the group. With
+	// discard it removes the snapshots of the group; with final there is never another attempt.
+	BeginGroupSnapshot(ctx context.Context, in *BeginGroupSnapshotRequest, opts ...grpc.CallOption) (*GroupSnapshot, error)
+	// PrepareGroupSnapshot makes what the cut needs: empty snapshots on both nodes, and clean caches. Nothing is held.
+	PrepareGroupSnapshot(ctx context.Context, in *PrepareGroupSnapshotRequest, opts ...grpc.CallOption) (*GroupSnapshot, error)
+	// HoldGroupSnapshot has the commands that change the members' data wait, at both nodes, and answers when none is at work. The hold
+	// ends by itself after ttl, at most 2 s. UNAVAILABLE while a member is held already, for a snapshot or a change of its owner.
+	HoldGroupSnapshot(ctx context.Context, in *HoldGroupSnapshotRequest, opts ...grpc.CallOption) (*HoldGroupSnapshotResponse, error)
+	// CutGroupSnapshot is the instant: one entry of the log marks all members. It ends the hold. ABORTED unless the hold has lasted
+	// without a break.
+	CutGroupSnapshot(ctx context.Context, in *CutGroupSnapshotRequest, opts ...grpc.CallOption) (*CutGroupSnapshotResponse, error)
+	// GetGroupSnapshot returns what the pair has of a group, without a change.
+	GetGroupSnapshot(ctx context.Context, in *GetGroupSnapshotRequest, opts ...grpc.CallOption) (*GroupSnapshot, error)
 	// TransferOwnership moves LUNs to a node in one quiet batch, and makes that node their home: they return to it after a failure
 	// of the node, a drain or an upgrade. For as long as the transfer holds, the pair moves them away again only for a drain or
 	// because their hosts can use only the other node. FAILED_PRECONDITION while that node is drained.
@@ -223,6 +245,56 @@ func (c *targetServiceClient) ListSnapshots(ctx context.Context, in *ListSnapsho
 	return out, nil
 }
 
+func (c *targetServiceClient) BeginGroupSnapshot(ctx context.Context, in *BeginGroupSnapshotRequest, opts ...grpc.CallOption) (*GroupSnapshot, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GroupSnapshot)
+	err := c.cc.Invoke(ctx, TargetService_BeginGroupSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *targetServiceClient) PrepareGroupSnapshot(ctx context.Context, in *PrepareGroupSnapshotRequest, opts ...grpc.CallOption) (*GroupSnapshot, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GroupSnapshot)
+	err := c.cc.Invoke(ctx, TargetService_PrepareGroupSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *targetServiceClient) HoldGroupSnapshot(ctx context.Context, in *HoldGroupSnapshotRequest, opts ...grpc.CallOption) (*HoldGroupSnapshotResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HoldGroupSnapshotResponse)
+	err := c.cc.Invoke(ctx, TargetService_HoldGroupSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *targetServiceClient) CutGroupSnapshot(ctx context.Context, in *CutGroupSnapshotRequest, opts ...grpc.CallOption) (*CutGroupSnapshotResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CutGroupSnapshotResponse)
+	err := c.cc.Invoke(ctx, TargetService_CutGroupSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *targetServiceClient) GetGroupSnapshot(ctx context.Context, in *GetGroupSnapshotRequest, opts ...grpc.CallOption) (*GroupSnapshot, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GroupSnapshot)
+	err := c.cc.Invoke(ctx, TargetService_GetGroupSnapshot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *targetServiceClient) TransferOwnership(ctx context.Context, in *TransferOwnershipRequest, opts ...grpc.CallOption) (*TransferOwnershipResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(TransferOwnershipResponse)
@@ -353,6 +425,23 @@ type TargetServiceServer interface {
 	CreateSnapshot(context.Context, *CreateSnapshotRequest) (*Snapshot, error)
 	DeleteSnapshot(context.Context, *DeleteSnapshotRequest) (*DeleteSnapshotResponse, error)
 	ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error)
+	// A group snapshot is taken by numbered attempts, of which one coordinator makes the calls in this order: Begin, Prepare, Hold at
+	// every pair, and when every pair has answered, Cut. The pair refuses what is of an attempt below the highest one that its log
+	// has (ABORTED), so an earlier coordinator that continues does no harm.
+	//
+	// BeginGroupSnapshot raises the attempt, ends the holds of those before, and returns what the pair has of the group. With
+	// discard it removes the snapshots of the group; with final there is never another attempt.
+	BeginGroupSnapshot(context.Context, *BeginGroupSnapshotRequest) (*GroupSnapshot, error)
+	// PrepareGroupSnapshot makes what the cut needs: empty snapshots on both nodes, and clean caches. Nothing is held.
+	PrepareGroupSnapshot(context.Context, *PrepareGroupSnapshotRequest) (*GroupSnapshot, error)
+	// HoldGroupSnapshot has the commands that change the members' data wait, at both nodes, and answers when none is at work. The hold
+	// ends by itself after ttl, at most 2 s. UNAVAILABLE while a member is held already, for a snapshot or a change of its owner.
+	HoldGroupSnapshot(context.Context, *HoldGroupSnapshotRequest) (*HoldGroupSnapshotResponse, error)
+	// CutGroupSnapshot is the instant: one entry of the log marks all members. It ends the hold. ABORTED unless the hold has lasted
+	// without a break.
+	CutGroupSnapshot(context.Context, *CutGroupSnapshotRequest) (*CutGroupSnapshotResponse, error)
+	// GetGroupSnapshot returns what the pair has of a group, without a change.
+	GetGroupSnapshot(context.Context, *GetGroupSnapshotRequest) (*GroupSnapshot, error)
 	// TransferOwnership moves LUNs to a node in one quiet batch, and makes that node their home: they return to it after a failure
 	// of the node, a drain or an upgrade. For as long as the transfer holds, the pair moves them away again only for a drain or
 	// because their hosts can use only the other node. FAILED_PRECONDITION while that node is drained.
@@ -423,6 +512,21 @@ func (UnimplementedTargetServiceServer) DeleteSnapshot(context.Context, *DeleteS
 }
 func (UnimplementedTargetServiceServer) ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSnapshots not implemented")
+}
+func (UnimplementedTargetServiceServer) BeginGroupSnapshot(context.Context, *BeginGroupSnapshotRequest) (*GroupSnapshot, error) {
+	return nil, status.Error(codes.Unimplemented, "method BeginGroupSnapshot not implemented")
+}
+func (UnimplementedTargetServiceServer) PrepareGroupSnapshot(context.Context, *PrepareGroupSnapshotRequest) (*GroupSnapshot, error) {
+	return nil, status.Error(codes.Unimplemented, "method PrepareGroupSnapshot not implemented")
+}
+func (UnimplementedTargetServiceServer) HoldGroupSnapshot(context.Context, *HoldGroupSnapshotRequest) (*HoldGroupSnapshotResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method HoldGroupSnapshot not implemented")
+}
+func (UnimplementedTargetServiceServer) CutGroupSnapshot(context.Context, *CutGroupSnapshotRequest) (*CutGroupSnapshotResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CutGroupSnapshot not implemented")
+}
+func (UnimplementedTargetServiceServer) GetGroupSnapshot(context.Context, *GetGroupSnapshotRequest) (*GroupSnapshot, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetGroupSnapshot not implemented")
 }
 func (UnimplementedTargetServiceServer) TransferOwnership(context.Context, *TransferOwnershipRequest) (*TransferOwnershipResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method TransferOwnership not implemented")
@@ -670,6 +774,96 @@ func _TargetService_ListSnapshots_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TargetService_BeginGroupSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BeginGroupSnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).BeginGroupSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_BeginGroupSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).BeginGroupSnapshot(ctx, req.(*BeginGroupSnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TargetService_PrepareGroupSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PrepareGroupSnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).PrepareGroupSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_PrepareGroupSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).PrepareGroupSnapshot(ctx, req.(*PrepareGroupSnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TargetService_HoldGroupSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HoldGroupSnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).HoldGroupSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_HoldGroupSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).HoldGroupSnapshot(ctx, req.(*HoldGroupSnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TargetService_CutGroupSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CutGroupSnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).CutGroupSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_CutGroupSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).CutGroupSnapshot(ctx, req.(*CutGroupSnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _TargetService_GetGroupSnapshot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetGroupSnapshotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).GetGroupSnapshot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_GetGroupSnapshot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).GetGroupSnapshot(ctx, req.(*GetGroupSnapshotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TargetService_TransferOwnership_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(TransferOwnershipRequest)
 	if err := dec(in); err != nil {
@@ -875,6 +1069,26 @@ var TargetService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListSnapshots",
 			Handler:    _TargetService_ListSnapshots_Handler,
+		},
+		{
+			MethodName: "BeginGroupSnapshot",
+			Handler:    _TargetService_BeginGroupSnapshot_Handler,
+		},
+		{
+			MethodName: "PrepareGroupSnapshot",
+			Handler:    _TargetService_PrepareGroupSnapshot_Handler,
+		},
+		{
+			MethodName: "HoldGroupSnapshot",
+			Handler:    _TargetService_HoldGroupSnapshot_Handler,
+		},
+		{
+			MethodName: "CutGroupSnapshot",
+			Handler:    _TargetService_CutGroupSnapshot_Handler,
+		},
+		{
+			MethodName: "GetGroupSnapshot",
+			Handler:    _TargetService_GetGroupSnapshot_Handler,
 		},
 		{
 			MethodName: "TransferOwnership",
