@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"slices"
@@ -131,4 +132,35 @@ func (f *fake) TransferAll(_ context.Context, _ pair.Node, _ time.Duration) (Tra
 
 func (f *fake) Scrub(context.Context, *targetv1.ScrubRequest) (*targetv1.ScrubResponse, error) {
 	return &targetv1.ScrubResponse{}, f.err
+}
+
+func (f *fake) BeginGroup(ctx context.Context, e meta.BeginGroup, discard bool) error {
+	_, err := f.Change(ctx, &meta.Entry{BeginGroup: &e})
+	if discard || e.Final {
+		for _, s := range f.state.Members(e.UUID) {
+			_, aerr := f.Change(ctx, &meta.Entry{DeleteSnapshot: &meta.Object{UUID: s.UUID}})
+			err = cmp.Or(err, aerr)
+		}
+	}
+	return err
+}
+
+func (f *fake) PrepareGroup(ctx context.Context, members []meta.Snapshot) error {
+	for _, s := range members {
+		if _, err := f.Change(ctx, &meta.Entry{CreateSnapshot: &meta.CreateSnapshot{Snapshot: s, Later: true}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *fake) HoldGroup(context.Context, string, uint64, time.Duration) error { return f.err }
+
+func (f *fake) CutGroup(ctx context.Context, group string, attempt uint64) (time.Duration, error) {
+	seqs := map[string]uint64{}
+	for _, s := range f.state.Members(group) {
+		seqs[s.Source] = f.state.LUNs[s.Source].Seq
+	}
+	_, err := f.Change(ctx, &meta.Entry{CutGroup: &meta.CutGroup{UUID: group, Attempt: attempt, Seqs: seqs}})
+	return 7 * time.Millisecond, err
 }

@@ -74,5 +74,5 @@ func (c *server) snapshot(id string) (s *meta.Snapshot) {
 
 func snapshotProto(s *meta.Snapshot) *targetv1.Snapshot {
 	return &targetv1.Snapshot{Uuid: s.UUID, Name: s.Name, SourceLunUuid: s.Source, SizeBytes: uint64(s.Size),
-		Created: timestamppb.New(s.Created), Labels: s.Labels, Volume: meta.VolumeName(s.Volume)}
+		Created: timestamppb.New(s.Created), Labels: s.Labels, Volume: meta.VolumeName(s.Volume), GroupUuid: s.Group, Attempt: s.Attempt}
 }

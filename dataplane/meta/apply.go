@@ -116,14 +116,22 @@ func (s *State) createSnapshot(n *Snapshot, later bool) (out Outcome, fx Effect)
 	if !canonical(n.UUID) {
 		return failed("invalid", "snapshot uuid %q is not in canonical form", n.UUID), fx
 	}
-	if old := s.Snapshots[n.UUID]; old != nil {
-		if old.Name != n.Name || old.Source != n.Source {
-			return failed("exists", "snapshot %s already exists with another name or source", n.UUID), fx
+	if n.Group != "" {
+		if out := s.attempt(n.Group, n.Attempt); out.Code != "" {
+			return out, fx
 		}
-		if old.Stage == Ready || old.Stage == Copying {
+	}
+	if old := s.Snapshots[n.UUID]; old != nil {
+		if old.Name != n.Name || old.Source != n.Source || old.Group != n.Group || old.Attempt != n.Attempt {
+			return failed("exists", "snapshot %s already exists with another name, source or group", n.UUID), fx
+		}
+		if old.Stage == Ready || old.Stage == Copying || n.Group != "" {
 			return Outcome{Noop: true}, fx
 		}
 		return failed("unfinished", "snapshot %s was started and not finished", n.UUID), fx
+	}
+	if out := s.member(n); out.Code != "" {
+		return out, fx
 	}
 	src := s.LUNs[n.Source]
 	switch {

@@ -98,40 +98,56 @@ func (s *State) mark(o *Object) (out Outcome, fx Effect) {
 		return Outcome{Noop: true}, fx
 	case c.Stage != Empty:
 		return failed("invalid", "object %s is %s, so it cannot be marked", o.UUID, c.Stage), fx
+	case c.Snapshot && s.Snapshots[c.UUID].Group != "":
+		return failed("invalid", "snapshot %s is a member of a group, which is cut as a whole", o.UUID), fx
 	}
-	x := Marked{Copy: c}
+	x, out := s.markable(o.UUID)
+	if out.Code == "" {
+		s.marks(x, &fx)
+	}
+	return out, fx
+}
+
+// markable judges a copy that is Empty.
+func (s *State) markable(id string) (_ *Marked, out Outcome) {
+	c, _ := s.Copy(id)
+	x := &Marked{Copy: c}
 	if c.Still {
 		src := s.Snapshots[c.Source]
 		if src == nil || src.Stage != Ready {
-			return failed("not_found", "source snapshot %s does not exist", c.Source), fx
+			return nil, failed("not_found", "source snapshot %s does not exist", c.Source)
 		}
 		x.Volume, x.Size = src.Volume, src.Size
 	} else {
 		src := s.LUNs[c.Source]
 		if src == nil || src.Stage != Ready {
-			return failed("not_found", "source LUN %s does not exist", c.Source), fx
+			return nil, failed("not_found", "source LUN %s does not exist", c.Source)
 		}
 		if other := s.CopyingFrom(c.Source); other != nil {
-			return failed("not_ready", "LUN %s is still being copied to %s", c.Source, other.UUID), fx
+			return nil, failed("not_ready", "LUN %s is still being copied to %s", c.Source, other.UUID)
 		}
 		x.Volume, x.Size = src.Volume, src.Size
 	}
-	if c.Snapshot {
-		n := *s.Snapshots[c.UUID]
-		if n.Size != x.Size {
-			return failed("unfinished", "LUN %s has been expanded since snapshot %s was started", c.Source, c.UUID), fx
-		}
-		n.Stage = Copying
-		s.Snapshots[c.UUID], fx.Snapshots = &n, []string{c.UUID}
-	} else {
-		if s.LUNs[c.UUID].Size < x.Size {
-			return failed("unfinished", "LUN %s has been expanded since clone %s was started", c.Source, c.UUID), fx
-		}
-		s.touch(c.UUID, &fx).Stage = Copying
+	switch {
+	case c.Snapshot && s.Snapshots[id].Size != x.Size:
+		return nil, failed("unfinished", "LUN %s has been expanded since snapshot %s was started", c.Source, id)
+	case !c.Snapshot && s.LUNs[id].Size < x.Size:
+		return nil, failed("unfinished", "LUN %s has been expanded since clone %s was started", c.Source, id)
 	}
+	return x, out
+}
+
+// marks begins with a copy that is markable.
+func (s *State) marks(x *Marked, fx *Effect) {
 	x.Stage = Copying
-	fx.Marked = &x
-	return out, fx
+	if x.Snapshot {
+		n := *s.Snapshots[x.UUID]
+		n.Stage = Copying
+		s.Snapshots[x.UUID], fx.Snapshots = &n, append(fx.Snapshots, x.UUID)
+	} else {
+		s.touch(x.UUID, fx).Stage = Copying
+	}
+	fx.Marked = append(fx.Marked, x)
 }
 
 // commit makes an object visible.

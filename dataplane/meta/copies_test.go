@@ -39,18 +39,18 @@ func object(n int, born uint64) *Object { return &Object{UUID: id(n), Born: born
 func TestCopyInThreeSteps(t *testing.T) {
 	s := newTable(t)
 	s.ready(1, 4)
-	if _, fx := s.apply(later(snap(2, 1))); fx.CreatedSnapshot == nil || fx.CreatedSnapshot.Stage != Empty || fx.Marked != nil {
+	if _, fx := s.apply(later(snap(2, 1))); fx.CreatedSnapshot == nil || fx.CreatedSnapshot.Stage != Empty || len(fx.Marked) != 0 {
 		t.Fatalf("effects of the preparation: %+v", fx)
 	}
 	s.stage(2, Empty)
 	born := s.born(2)
 	s.refused(ErrNotFound, Entry{Commit: object(2, born)}) // nothing was copied
 	_, fx := s.apply(Entry{Mark: object(2, born)})
-	if m := fx.Marked; m == nil || m.UUID != id(2) || m.Source != id(1) || m.Size != 4<<20 || m.Still || !m.Snapshot || m.Born != born {
+	if m := fx.Marked[0]; m == nil || m.UUID != id(2) || m.Source != id(1) || m.Size != 4<<20 || m.Still || !m.Snapshot || m.Born != born {
 		t.Fatalf("effects of the mark: %+v", fx)
 	}
 	s.stage(2, Copying)
-	if out, fx := s.apply(Entry{Mark: object(2, born)}); !out.Noop || fx.Marked != nil {
+	if out, fx := s.apply(Entry{Mark: object(2, born)}); !out.Noop || len(fx.Marked) != 0 {
 		t.Error("a mark that is repeated begins again")
 	}
 	if out, _ := s.apply(later(snap(2, 1))); !out.Noop {
@@ -84,7 +84,7 @@ func TestSourceOfACopy(t *testing.T) {
 	s.must(cloneOf(4, 4, "", id(2)))
 	s.must(cloneOf(5, 4, "", id(2)))
 	for _, n := range []int{4, 5} {
-		if _, fx := s.apply(Entry{Mark: object(n, s.born(n))}); fx.Marked == nil || !fx.Marked.Still || fx.Marked.Size != 4<<20 {
+		if _, fx := s.apply(Entry{Mark: object(n, s.born(n))}); len(fx.Marked) == 0 || !fx.Marked[0].Still || fx.Marked[0].Size != 4<<20 {
 			t.Errorf("clone %d: %+v", n, fx)
 		}
 	}

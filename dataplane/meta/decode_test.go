@@ -11,12 +11,12 @@ import (
 // for that.
 func TestDecodeRefusesWhatIsNewer(t *testing.T) {
 	for text, names := range map[string]string{
-		`{"resize_group":{"uuid":"x"}}`:                                                      "resize_group",
-		`{"map_host":{"uuid":"x","host":"h","weight":3}}`:                                    "weight",
-		`{"create_lun":{"lun":{"uuid":"x","maps":{"h":{"lun":1,"queue":2}}}}}`:               "queue",
-		`{"create_lun":{"lun":{"uuid":"x"}},"tenant":"t"}`:                                   "tenant",
-		`{"pr":{"uuid":"x","nexus":{"initiator":"h","vrf":"v"}}}`:                            "vrf",
-		`{"create_snapshot":{"snapshot":{"uuid":"x","labels":{"any":"label"},"group":"g"}}}`: "group",
+		`{"resize_group":{"uuid":"x"}}`:                                                     "resize_group",
+		`{"map_host":{"uuid":"x","host":"h","weight":3}}`:                                   "weight",
+		`{"create_lun":{"lun":{"uuid":"x","maps":{"h":{"lun":1,"queue":2}}}}}`:              "queue",
+		`{"create_lun":{"lun":{"uuid":"x"}},"tenant":"t"}`:                                  "tenant",
+		`{"pr":{"uuid":"x","nexus":{"initiator":"h","vrf":"v"}}}`:                           "vrf",
+		`{"create_snapshot":{"snapshot":{"uuid":"x","labels":{"any":"label"},"tier":"g"}}}`: "tier",
 	} {
 		_, err := DecodeEntry([]byte(text))
 		if !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), `"`+names+`"`) {
@@ -29,7 +29,7 @@ func TestDecodeRefusesWhatIsNewer(t *testing.T) {
 		}
 	}
 	s := NewState()
-	if err := Decode([]byte(`{"index":3,"groups":{}}`), s); !errors.Is(err, ErrNewer) {
+	if err := Decode([]byte(`{"index":3,"tiers":{}}`), s); !errors.Is(err, ErrNewer) {
 		t.Errorf("a state with more in it: %v", err)
 	}
 }

@@ -30,6 +30,11 @@ type Entry struct {
 	Mode           *Mode           `json:"mode,omitempty"`
 	Reset          *Reset          `json:"reset,omitempty"`
 	MarkLost       *MarkLost       `json:"mark_lost,omitempty"`
+
+	// Steps of a group snapshot; not for a node that does not know them.
+	BeginGroup *BeginGroup `json:"begin_group,omitempty"`
+	CutGroup   *CutGroup   `json:"cut_group,omitempty"`
+	VoidGroup  *VoidGroup  `json:"void_group,omitempty"`
 }
 
 // CreateLUN prepares a LUN.
@@ -149,7 +154,7 @@ type Outcome struct {
 }
 
 var codes = map[string]error{"not_found": ErrNotFound, "exists": ErrExists, "in_use": ErrInUse,
-	"invalid": ErrInvalid, "exhausted": ErrExhausted, "not_ready": ErrNotReady, "unfinished": ErrUnfinished}
+	"invalid": ErrInvalid, "exhausted": ErrExhausted, "not_ready": ErrNotReady, "unfinished": ErrUnfinished, "aborted": ErrAborted}
 
 // Err turns the outcome back into an error.
 func (o *Outcome) Err() error {
@@ -174,10 +179,11 @@ type Effect struct {
 	LUNs         []string // keys to persist: LUNs
 	Snapshots    []string
 	Hosts        []string
+	Groups       []string
 
 	CreatedLUN      *LUN      // prepare its file, with its content unless it is Empty
 	CreatedSnapshot *Snapshot // prepare its file, with its content unless it is Empty
-	Marked          *Marked   // begin with a copy
+	Marked          []*Marked // begin with copies
 	RemovedLUN      string    // remove its file
 	RemovedSnapshot string
 	RemovedVolume   string // in which either of them was
@@ -239,6 +245,12 @@ func (s *State) Apply(index uint64, e *Entry) (out Outcome, fx Effect) {
 		return s.applyReset(e.Reset)
 	case e.MarkLost != nil:
 		return s.markLost(e.MarkLost)
+	case e.BeginGroup != nil:
+		return s.beginGroup(e.BeginGroup)
+	case e.CutGroup != nil:
+		return s.cutGroup(e.CutGroup)
+	case e.VoidGroup != nil:
+		return s.voidGroup(e.VoidGroup)
 	}
 	return failed("invalid", "the entry has a kind that this release does not know"), fx
 }

@@ -78,6 +78,8 @@ type Snapshot struct {
 	Born    uint64            `json:"born,omitempty"`   // as for a LUN
 	Volume  string            `json:"volume,omitempty"` // its source's
 	Labels  map[string]string `json:"labels,omitempty"`
+	Group   string            `json:"group,omitempty"`   // uuid of the group snapshot that it is a member of
+	Attempt uint64            `json:"attempt,omitempty"` // of the group, in which it was made
 }
 
 // Host is an initiator.
@@ -107,11 +109,12 @@ type State struct {
 	Hosts      map[string]*Host     `json:"hosts"`
 	Drain      *Drain               `json:"drain,omitempty"`
 	Policy     *Policy              `json:"policy,omitempty"` // nil: none was ever set
+	Groups     map[string]*Group    `json:"groups,omitempty"`
 }
 
 // NewState is the state of an empty pair.
 func NewState() *State {
-	return &State{LUNs: map[string]*LUN{}, Snapshots: map[string]*Snapshot{}, Hosts: map[string]*Host{}}
+	return &State{LUNs: map[string]*LUN{}, Snapshots: map[string]*Snapshot{}, Hosts: map[string]*Host{}, Groups: map[string]*Group{}}
 }
 
 // Errors of changes. The control API maps them to gRPC codes.
@@ -125,6 +128,8 @@ var (
 	// ErrUnfinished: a preparation of the same copy was never committed. The nodes may hold
 	// different states of its source, so it is aborted before it is made again.
 	ErrUnfinished = errors.New("an earlier attempt was not finished")
+	// ErrAborted: what was asked for is of an attempt that is over.
+	ErrAborted = errors.New("the attempt is over")
 )
 
 // LUNByName finds a LUN, nil if there is none.

@@ -72,6 +72,8 @@ func grows(s *meta.State, e *meta.Entry) string {
 		return "name, labels of LUN " + e.CreateLUN.LUN.UUID
 	case e.CreateSnapshot != nil && s.Snapshots[e.CreateSnapshot.Snapshot.UUID] == nil:
 		return "name, labels of snapshot " + e.CreateSnapshot.Snapshot.UUID
+	case e.BeginGroup != nil && s.Groups[e.BeginGroup.UUID] == nil:
+		return "group_uuid " + e.BeginGroup.UUID
 	case e.MapHost != nil:
 		if l := s.LUNs[e.MapHost.UUID]; l != nil {
 			if _, ok := l.Maps[e.MapHost.Host]; !ok {

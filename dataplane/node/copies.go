@@ -66,13 +66,27 @@ const (
 	errSourceLost = "the other node, from which it came, was restarted before the copy was complete"
 )
 
-// startCopy begins with a copy at the instant at which it is marked. A joiner has no such content:
-// the resync brings it. The caller holds md.mu.
-func (n *Node) startCopy(x *meta.Marked, joining bool) error {
+// startCopies begins with all copies of an entry. One that cannot begin here is given up later, as
+// one that fails; the others are not.
+//
+// A joiner has no such content: the resync brings it. The caller holds md.mu.
+func (n *Node) startCopies(list []*meta.Marked, joining bool) (err error) {
 	if joining {
-		n.copies.list(x.UUID, x.Born)
-		return n.addCopying([]string{x.UUID})
+		var ids []string
+		for _, x := range list {
+			n.copies.list(x.UUID, x.Born)
+			ids = append(ids, x.UUID)
+		}
+		return n.addCopying(ids)
 	}
+	for _, x := range list {
+		err = errors.Join(err, n.startCopy(x))
+	}
+	return err
+}
+
+// startCopy begins with a copy at the instant at which it is marked.
+func (n *Node) startCopy(x *meta.Marked) error {
 	from, err := n.openObject(x.Source)
 	if err != nil {
 		return err

@@ -61,6 +61,14 @@ func entryText(e *meta.Entry, out *meta.Outcome) string {
 		return "change mode pages of LUN " + e.Mode.UUID + suffix
 	case e.Reset != nil:
 		return "reset" + suffix
+	case e.BeginGroup != nil && e.BeginGroup.Final:
+		return "delete group snapshot " + e.BeginGroup.UUID + suffix
+	case e.BeginGroup != nil:
+		return fmt.Sprintf("begin attempt %d of group snapshot %s%s", e.BeginGroup.Attempt, e.BeginGroup.UUID, suffix)
+	case e.CutGroup != nil:
+		return fmt.Sprintf("cut group snapshot %s in attempt %d%s", e.CutGroup.UUID, e.CutGroup.Attempt, suffix)
+	case e.VoidGroup != nil:
+		return fmt.Sprintf("give up attempt %d of group snapshot %s%s", e.VoidGroup.Attempt, e.VoidGroup.UUID, suffix)
 	}
 	return "entry" + suffix
 }

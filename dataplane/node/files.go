@@ -88,8 +88,8 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 			return v.CreateSnapshot(s.UUID, s.Size, s.Born)
 		}
 		return v.Snapshot(n.run.ctx, s.Source, s.UUID, s.Born, nil)
-	case fx.Marked != nil:
-		return n.startCopy(fx.Marked, joining)
+	case len(fx.Marked) > 0:
+		return n.startCopies(fx.Marked, joining)
 	case fx.Grown != nil:
 		from := fx.Grown.Size
 		if l := n.md.state.LUNs[fx.Grown.UUID]; l != nil {

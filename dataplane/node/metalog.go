@@ -71,8 +71,8 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 			panic(err) // plain data
 		}
 		n.do(func(m *pair.Machine, now int64) { m.Appended(now, index, res, b, units) })
-		if fx.Marked != nil {
-			n.runCopy(fx.Marked.UUID)
+		for _, x := range fx.Marked {
+			n.runCopy(x.UUID)
 		}
 		n.copyEnds(e)
 		n.event("log", entryText(e, &out))
@@ -276,6 +276,9 @@ func (n *Node) export() {
 	s := n.md.state
 	if !n.peerKnows(featureOwnership) {
 		s = s.Before()
+	}
+	if !n.peerKnows(featureGroups) {
+		s = s.WithoutGroups()
 	}
 	raw, err := json.Marshal(s)
 	if err != nil {

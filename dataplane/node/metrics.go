@@ -199,6 +199,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descISCSIMem, float64(limit), "limit")
 	n.collectLUNs(ch)
 	n.collectCopies(ch)
+	n.collectGroups(ch)
 	if n.peer.link != nil {
 		count(descLinkEvict, n.peer.link.Evicted())
 	}

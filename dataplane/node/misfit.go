@@ -102,7 +102,7 @@ func (n *Node) whole(fx *meta.Effect) error {
 	if s := fx.CreatedSnapshot; s != nil {
 		ids = append(ids, s.Source)
 	}
-	if x := fx.Marked; x != nil {
+	for _, x := range fx.Marked {
 		ids = append(ids, x.Source)
 	}
 	for _, id := range ids {

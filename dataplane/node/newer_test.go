@@ -58,8 +58,8 @@ func TestMetadataOfANewerPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer n.store.Close()
-	_, _, err = n.installState(&pair.Msg{Aux: 3, Meta: []byte(`{"index":3,"luns":{},"snapshots":{},"hosts":{},"groups":{"g":1}}`)})
-	if !errors.Is(err, meta.ErrNewer) || !strings.Contains(err.Error(), `"groups"`) || !strings.Contains(err.Error(), "metadata of node b") || !strings.HasSuffix(err.Error(), "upgrade node a") {
+	_, _, err = n.installState(&pair.Msg{Aux: 3, Meta: []byte(`{"index":3,"luns":{},"snapshots":{},"hosts":{},"tiers":{"g":1}}`)})
+	if !errors.Is(err, meta.ErrNewer) || !strings.Contains(err.Error(), `"tiers"`) || !strings.Contains(err.Error(), "metadata of node b") || !strings.HasSuffix(err.Error(), "upgrade node a") {
 		t.Errorf("%v", err)
 	}
 	if n.md.state.Index != 0 {
@@ -114,7 +114,7 @@ func TestStateDirOfANewerRelease(t *testing.T) {
 		{"a field of a host", "queue", set(bucketHosts, testHost, "queue"), set(bucketHosts, testHost, "queue")},
 		{"a field of the head", "queue", set(bucketMeta, keyHead, "queue"), set(bucketMeta, keyHead, "queue")},
 		{"a field of its own state", "node state", set(bucketState, keyState, "queue"), set(bucketState, keyState, "queue")},
-		{"a bucket", `"groups"`, func(tx *store.Tx) error { return tx.Put("groups", "g", []byte("{}")) }, func(tx *store.Tx) error { return tx.Drop("groups") }},
+		{"a bucket", `"tiers"`, func(tx *store.Tx) error { return tx.Put("tiers", "g", []byte("{}")) }, func(tx *store.Tx) error { return tx.Drop("tiers") }},
 	} {
 		change(c.do)
 		err := open(p.cfg[0])

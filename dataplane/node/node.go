@@ -47,6 +47,7 @@ type Node struct {
 	chair  chair
 	meter  workMeter
 	copies copies
+	groups groups
 
 	scsi  *scsi.Server
 	iscsi *iscsi.Server

@@ -120,7 +120,7 @@ func (n *Node) request(link uint64, msg *pair.Msg) {
 
 func errorCode(err error) string {
 	for code, base := range map[string]error{"not_found": meta.ErrNotFound, "exists": meta.ErrExists, "in_use": meta.ErrInUse,
-		"invalid": meta.ErrInvalid, "exhausted": meta.ErrExhausted, "not_ready": meta.ErrNotReady, "unavailable": control.ErrUnavailable, "copying": control.ErrCopying} {
+		"invalid": meta.ErrInvalid, "exhausted": meta.ErrExhausted, "not_ready": meta.ErrNotReady, "aborted": meta.ErrAborted, "unavailable": control.ErrUnavailable, "copying": control.ErrCopying} {
 		if errors.Is(err, base) {
 			return code
 		}
@@ -154,6 +154,16 @@ func (n *Node) serve(ctx context.Context, method string, body json.RawMessage) (
 	case "seal_copies":
 		n.copies.wake.changed()
 		return nil, nil
+	case "hold_group":
+		return served(body, func(req holdGroup) (any, error) { return nil, n.holdGroupHere(ctx, req, nil) })
+	case "unhold_group":
+		return served(body, func(req holdName) (any, error) { n.unhold(req); return nil, nil })
+	case "fix_group":
+		return served(body, func(req holdName) (any, error) { return nil, n.fixGroupHere(req) })
+	case "decided_group":
+		return served(body, func(req holdName) (any, error) { n.decided(req); return nil, nil })
+	case "group_ended":
+		return served(body, func(req endedGroup) (any, error) { n.groupEnded(req); return nil, nil })
 	case "use":
 		return n.use(), nil
 	case "scrub_shares":

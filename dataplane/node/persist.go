@@ -19,6 +19,7 @@ const (
 	bucketLUNs      = "luns"
 	bucketSnapshots = "snapshots"
 	bucketHosts     = "hosts"
+	bucketGroups    = "groups"
 	bucketCopying   = "copying"
 	keyState        = "life"
 	keyHead         = "head"
@@ -206,6 +207,9 @@ func (n *Node) loadMetadata() (*meta.State, error) {
 		if err := loadAll(n, tx, bucketSnapshots, s.Snapshots); err != nil {
 			return err
 		}
+		if err := loadAll(n, tx, bucketGroups, s.Groups); err != nil {
+			return err
+		}
 		return loadAll(n, tx, bucketHosts, s.Hosts)
 	})
 	if err != nil {
@@ -219,7 +223,7 @@ func (n *Node) loadMetadata() (*meta.State, error) {
 func known(tx *store.Tx) error {
 	names, err := tx.Buckets()
 	for _, name := range names {
-		if !slices.Contains([]string{bucketState, bucketMeta, bucketLUNs, bucketSnapshots, bucketHosts, bucketCopying}, name) {
+		if !slices.Contains([]string{bucketState, bucketMeta, bucketLUNs, bucketSnapshots, bucketHosts, bucketGroups, bucketCopying}, name) {
 			return fmt.Errorf("%w: it has a bucket %q", meta.ErrNewer, name)
 		}
 	}
@@ -259,6 +263,9 @@ func (n *Node) persist(fx *meta.Effect) error {
 		if err := saveSome(tx, &n.md.sizes, bucketSnapshots, fx.Snapshots, n.md.state.Snapshots); err != nil {
 			return err
 		}
+		if err := saveSome(tx, &n.md.sizes, bucketGroups, fx.Groups, n.md.state.Groups); err != nil {
+			return err
+		}
 		return saveSome(tx, &n.md.sizes, bucketHosts, fx.Hosts, n.md.state.Hosts)
 	})
 }
@@ -294,7 +301,7 @@ func saveSome[T any](tx *store.Tx, z *sizes, bucket string, keys []string, from 
 func (n *Node) persistAll(s *meta.State) error {
 	var z sizes
 	err := n.store.DB().Update(func(tx *store.Tx) error {
-		for _, name := range []string{bucketLUNs, bucketSnapshots, bucketHosts} {
+		for _, name := range []string{bucketLUNs, bucketSnapshots, bucketHosts, bucketGroups} {
 			if err := tx.Drop(name); err != nil {
 				return err
 			}
@@ -306,6 +313,9 @@ func (n *Node) persistAll(s *meta.State) error {
 			return err
 		}
 		if err := saveSome(tx, &z, bucketSnapshots, keys(s.Snapshots), s.Snapshots); err != nil {
+			return err
+		}
+		if err := saveSome(tx, &z, bucketGroups, keys(s.Groups), s.Groups); err != nil {
 			return err
 		}
 		return saveSome(tx, &z, bucketHosts, keys(s.Hosts), s.Hosts)

@@ -13,19 +13,25 @@ import (
 // quiesce holds the commands of LUNs that this node owns and waits until none is at work; release
 // lets them continue.
 func (n *Node) quiesce(ctx context.Context, ids []pair.LUNID, limit time.Duration) (release func(), err error) {
-	id := n.waits.next.Add(1)
+	_, release, err = n.still(ctx, limit, func(m *pair.Machine, now int64, id uint64) { m.Quiesce(now, id, ids, int64(limit)) })
+	return release, err
+}
+
+// still begins with a quiesce of either kind, and waits for its answer.
+func (n *Node) still(ctx context.Context, limit time.Duration, begin func(m *pair.Machine, now int64, id uint64)) (id uint64, release func(), err error) {
+	id = n.waits.next.Add(1)
 	c := make(chan scsi.Result, 1)
 	n.waits.quiets.add(id, c)
 	release = func() {
 		n.waits.quiets.take(id)
 		n.do(func(m *pair.Machine, now int64) { m.Release(now, id) })
 	}
-	n.do(func(m *pair.Machine, now int64) { m.Quiesce(now, id, ids, int64(limit)) })
+	n.do(func(m *pair.Machine, now int64) { begin(m, now, id) })
 	select {
 	case res := <-c:
 		switch res {
 		case scsi.OK:
-			return release, nil
+			return id, release, nil
 		case scsi.Busy:
 			err = fmt.Errorf("commands in progress did not finish within %v: %w", limit, control.ErrUnavailable)
 		default:
@@ -35,7 +41,7 @@ func (n *Node) quiesce(ctx context.Context, ids []pair.LUNID, limit time.Duratio
 		err = ctx.Err()
 	}
 	release()
-	return nil, err
+	return 0, nil, err
 }
 
 func (n *Node) quietEnded(x pair.Action) {

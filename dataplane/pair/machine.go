@@ -231,6 +231,8 @@ type unit struct {
 	ops      chain[Op]
 	quiesced int // commands are held while above zero
 	started  int // ops that may touch the medium
+	kept     int // commands that change data are held while above zero
+	changing int // ops that may change data
 	size     int64
 	intents  intents
 	group    uint8 // backing volume

@@ -6,16 +6,18 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Units are held still for a transfer of ownership or a snapshot.
+// Units are held still for a transfer of ownership, a snapshot, or a cut through many of them.
 
-// quiesce holds the commands of some units until they are released: for a transfer of ownership, a
-// snapshot.
+// quiesce holds the commands of some units until they are released.
 type quiesce struct {
 	id       uint64
 	turn     uint64 // order of arrival
 	units    []*unit
 	deadline int64
 	quiet    bool
+
+	changes bool // only commands that change data are held, and it ends at the deadline
+	fixed   bool // but not before it is released
 }
 
 // Quiesce holds new commands of units that this node owns and reports with ActQuiet when none is at
@@ -35,12 +37,74 @@ func (m *Machine) Quiesce(now int64, id uint64, luns []LUNID, limit int64) {
 		}
 		q.units = append(q.units, u)
 	}
-	for _, u := range q.units {
-		u.quiesced++
+	m.startQuiesce(now, q)
+}
+
+// Hold is Quiesce for the members of a cut: it holds commands that change data, and waits for those
+// only, so that a slow flush or read does not outlast it. It reports with ActQuiet, and ends by
+// itself after limit (ns), whether it became quiet or not, unless it is fixed before. A unit that
+// is held already is refused at once: of two cuts through the same units neither waits for the
+// other one while it holds some.
+func (m *Machine) Hold(now int64, id uint64, luns []LUNID, limit int64) {
+	m.quiesceN++
+	q := &quiesce{id: id, turn: m.quiesceN, deadline: now + limit, changes: true}
+	for _, l := range luns {
+		u := m.units[l]
+		if u == nil || !m.owns(u) || !m.Serving(now) || u.quiesced > 0 || u.kept > 0 {
+			m.act(Action{Kind: ActQuiet, ID: id, Result: scsi.Unavailable})
+			return
+		}
+		q.units = append(q.units, u)
 	}
-	m.quiesces[id] = q
+	m.startQuiesce(now, q)
+}
+
+// Fix has a hold stand until it is released. False: it has ended, or is not quiet, or a unit of it
+// is not this node's any more.
+func (m *Machine) Fix(now int64, id uint64) bool {
+	q := m.quiesces[id]
+	if q == nil || !q.changes || !q.quiet || !m.Serving(now) || !q.fixed && now > q.deadline {
+		return false
+	}
+	for _, u := range q.units {
+		if !m.owns(u) {
+			return false
+		}
+	}
+	q.fixed = true
+	return true
+}
+
+func (m *Machine) startQuiesce(now int64, q *quiesce) {
+	for _, u := range q.units {
+		u.count(q, 1)
+	}
+	m.quiesces[q.id] = q
 	m.quietCheck(q)
 	m.settle(now)
+}
+
+// count notes that one more quiesce holds the unit's commands, or one less.
+func (u *unit) count(q *quiesce, n int) {
+	if q.changes {
+		u.kept += n
+	} else {
+		u.quiesced += n
+	}
+}
+
+// holds reports whether a command of a unit has to wait for a quiesce.
+func (u *unit) holds(o *Op) bool { return u.quiesced > 0 || u.kept > 0 && o.changes() }
+
+// changes reports whether an op changes what a unit holds. A copy to a joiner does not.
+func (o *Op) changes() bool { return !o.internal() && o.Cmd.Kind.Writes() }
+
+// atWork counts the ops that a quiesce waits for.
+func (u *unit) atWork(q *quiesce) int {
+	if q.changes {
+		return u.changing
+	}
+	return u.started
 }
 
 func (m *Machine) quietCheck(q *quiesce) {
@@ -48,7 +112,7 @@ func (m *Machine) quietCheck(q *quiesce) {
 		return
 	}
 	for _, u := range q.units {
-		if u.started > 0 || m.heldBefore(u, q) {
+		if u.atWork(q) > 0 || m.heldBefore(u, q) {
 			return
 		}
 	}
@@ -75,11 +139,11 @@ func (m *Machine) heldBefore(u *unit, q *quiesce) bool {
 
 // quiet is called when a unit may have become quiet.
 func (m *Machine) quiet(now int64, u *unit) {
-	if u.quiesced == 0 || u.started > 0 {
+	if u.quiesced+u.kept == 0 {
 		return
 	}
 	for _, id := range sorted(m.quiesces) {
-		if q := m.quiesces[id]; slices.Contains(q.units, u) {
+		if q := m.quiesces[id]; q != nil && slices.Contains(q.units, u) && u.atWork(q) == 0 {
 			m.quietCheck(q)
 		}
 	}
@@ -102,7 +166,7 @@ func (m *Machine) Release(now int64, id uint64) {
 func (m *Machine) drop(q *quiesce) {
 	delete(m.quiesces, q.id)
 	for _, u := range q.units {
-		u.quiesced--
+		u.count(q, -1)
 	}
 }
 
@@ -117,8 +181,12 @@ func (q *quiesce) passed(now int64) {
 func (m *Machine) tickQuiesce(now int64) {
 	for _, id := range sorted(m.quiesces) {
 		q := m.quiesces[id]
-		if now > q.deadline && !q.quiet {
+		switch {
+		case q == nil || now <= q.deadline:
+		case !q.quiet:
 			m.act(Action{Kind: ActQuiet, ID: id, Result: scsi.Busy})
+			m.Release(now, id)
+		case q.changes && !q.fixed:
 			m.Release(now, id)
 		}
 	}
@@ -128,4 +196,10 @@ func (m *Machine) tickQuiesce(now int64) {
 func (m *Machine) Quiesced(id LUNID) bool {
 	u := m.units[id]
 	return u != nil && u.quiesced > 0 && u.started == 0
+}
+
+// Kept reports whether a unit's changes are held.
+func (m *Machine) Kept(id LUNID) bool {
+	u := m.units[id]
+	return u != nil && u.kept > 0
 }

@@ -144,7 +144,7 @@ func (m *Machine) becomeOutside(now int64) {
 	for _, id := range sorted(m.quiesces) {
 		m.act(Action{Kind: ActQuiet, ID: id, Result: scsi.Unavailable})
 		for _, u := range m.quiesces[id].units {
-			u.quiesced-- // the record may come to this node again in this life
+			u.count(m.quiesces[id], -1) // the record may come to this node again in this life
 		}
 	}
 	clear(m.quiesces)

@@ -58,7 +58,7 @@ func (m *Machine) dispatch(now int64, o *Op) {
 	}
 	u := o.unit
 	switch {
-	case u.quiesced > 0 || m.marking && !o.internal() || m.lags(u):
+	case u.holds(o) || m.marking && !o.internal() || m.lags(u):
 		m.hold(now, o)
 	case m.owns(u) && !m.paceEnter(o):
 		o.stage = stHeld
@@ -98,7 +98,7 @@ func (m *Machine) run(now int64, o *Op) {
 	if o.stage != stLock {
 		return // ended while it waited to be run
 	}
-	if !m.Serving(now) || u.quiesced > 0 || !m.owns(u) || m.marking && !o.internal() || m.lags(u) || m.overtaken(o) {
+	if !m.Serving(now) || u.holds(o) || !m.owns(u) || m.marking && !o.internal() || m.lags(u) || m.overtaken(o) {
 		m.unlock(o)
 		m.dispatch(now, o)
 		return
@@ -117,6 +117,9 @@ func (m *Machine) run(now int64, o *Op) {
 		u.starts.note(now, s)
 	}
 	u.started++
+	if o.changes() {
+		u.changing++
+	}
 	o.began, o.Started, o.StartedAt = true, true, now
 	o.seq, o.since, o.result = u.seq, now, scsi.OK
 	switch {
@@ -352,6 +355,9 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 	if o.began {
 		o.began = false
 		u.started--
+		if o.changes() {
+			u.changing--
+		}
 		m.quiet(now, u)
 	}
 	switch {

@@ -30,7 +30,7 @@ var copyMutants = []mutant{
 	{ofCopies, "a joiner goes on with its copies", below("dataplane/node/install.go",
 		"	n.dropAllCopies() //", "	//"), "dataplane/node", "TestInstallEndsCopies"},
 	{ofCopies, "a joiner copies from a LUN that is copied to", below("dataplane/node/copies.go",
-		"	if joining {\n		n.copies.list", "	if false {\n		n.copies.list"), "dataplane/node", "TestMarkWhileJoining"},
+		"	if joining {\n		var ids", "	if false {\n		var ids"), "dataplane/node", "TestMarkWhileJoining"},
 	{ofCopies, "a joiner takes for whole what was not compared", below("dataplane/node/copies.go",
 		"		if born, ok := n.copies.unlisted[c.UUID]; ok && born == c.Born {", "		if born := n.copies.unlisted[c.UUID]; born == 1 {"), "dataplane/node", "TestMarkWhileJoining"},
 	{ofCopies, "what a resync has brought counts without its source", below("dataplane/node/sealcopies.go",

@@ -82,7 +82,7 @@ type TargetServiceClient interface {
 	ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsResponse, error)
 	// A group snapshot is taken by numbered attempts, of which one coordinator makes the calls in this order: Begin, Prepare, Hold at
 	// every pair, and when every pair has answered, Cut. The pair refuses what is of an attempt below the highest one that its log
-	// has (ABORTED), so an earlier coordinator that continues does no harm.
+	// has (FAILED_PRECONDITION), so an earlier coordinator that continues does no harm.
 	//
 	// BeginGroupSnapshot raises the attempt, ends the holds of those before, and returns what the pair has of the group. With
 	// discard it removes the snapshots of the group; with final there is never another attempt.
@@ -90,9 +90,9 @@ type TargetServiceClient interface {
 	// PrepareGroupSnapshot makes what the cut needs: empty snapshots on both nodes, and clean caches. Nothing is held.
 	PrepareGroupSnapshot(ctx context.Context, in *PrepareGroupSnapshotRequest, opts ...grpc.CallOption) (*GroupSnapshot, error)
 	// HoldGroupSnapshot has the commands that change the members' data wait, at both nodes, and answers when none is at work. The hold
-	// ends by itself after ttl, at most 2 s. UNAVAILABLE while a member is held already, for a snapshot or a change of its owner.
+	// ends by itself after ttl, at most 800 ms. UNAVAILABLE while a member is held already, for a snapshot or a change of its owner.
 	HoldGroupSnapshot(ctx context.Context, in *HoldGroupSnapshotRequest, opts ...grpc.CallOption) (*HoldGroupSnapshotResponse, error)
-	// CutGroupSnapshot is the instant: one entry of the log marks all members. It ends the hold. ABORTED unless the hold has lasted
+	// CutGroupSnapshot is the instant: one entry of the log marks all members. It ends the hold. FAILED_PRECONDITION unless the hold has lasted
 	// without a break.
 	CutGroupSnapshot(ctx context.Context, in *CutGroupSnapshotRequest, opts ...grpc.CallOption) (*CutGroupSnapshotResponse, error)
 	// GetGroupSnapshot returns what the pair has of a group, without a change.
@@ -427,7 +427,7 @@ type TargetServiceServer interface {
 	ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error)
 	// A group snapshot is taken by numbered attempts, of which one coordinator makes the calls in this order: Begin, Prepare, Hold at
 	// every pair, and when every pair has answered, Cut. The pair refuses what is of an attempt below the highest one that its log
-	// has (ABORTED), so an earlier coordinator that continues does no harm.
+	// has (FAILED_PRECONDITION), so an earlier coordinator that continues does no harm.
 	//
 	// BeginGroupSnapshot raises the attempt, ends the holds of those before, and returns what the pair has of the group. With
 	// discard it removes the snapshots of the group; with final there is never another attempt.
@@ -435,9 +435,9 @@ type TargetServiceServer interface {
 	// PrepareGroupSnapshot makes what the cut needs: empty snapshots on both nodes, and clean caches. Nothing is held.
 	PrepareGroupSnapshot(context.Context, *PrepareGroupSnapshotRequest) (*GroupSnapshot, error)
 	// HoldGroupSnapshot has the commands that change the members' data wait, at both nodes, and answers when none is at work. The hold
-	// ends by itself after ttl, at most 2 s. UNAVAILABLE while a member is held already, for a snapshot or a change of its owner.
+	// ends by itself after ttl, at most 800 ms. UNAVAILABLE while a member is held already, for a snapshot or a change of its owner.
 	HoldGroupSnapshot(context.Context, *HoldGroupSnapshotRequest) (*HoldGroupSnapshotResponse, error)
-	// CutGroupSnapshot is the instant: one entry of the log marks all members. It ends the hold. ABORTED unless the hold has lasted
+	// CutGroupSnapshot is the instant: one entry of the log marks all members. It ends the hold. FAILED_PRECONDITION unless the hold has lasted
 	// without a break.
 	CutGroupSnapshot(context.Context, *CutGroupSnapshotRequest) (*CutGroupSnapshotResponse, error)
 	// GetGroupSnapshot returns what the pair has of a group, without a change.
