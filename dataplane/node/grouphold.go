@@ -140,6 +140,11 @@ func (n *Node) holdGroupHere(ctx context.Context, r holdGroup, plan *groupPlan) 
 	if old != nil { // it has lapsed, or was of another coordinator
 		old.end()
 	}
+	n.run.wg.Go(func() { // the machine lets the commands continue by itself; this forgets the hold
+		if h.outlasts(n.run.ctx, r.TTL) {
+			n.unhold(h.holdName)
+		}
+	})
 	return nil
 }
 

@@ -257,7 +257,10 @@ func TestGroupHoldLapses(t *testing.T) {
 	if !r.free(0) || !r.free(1) {
 		t.Error("a hold has not ended by itself")
 	}
-	r.refused(r.cut(1), "has ended at node a")
+	r.refused(r.cut(1), "node a")
+	if h := r.heldBy(r.nodes[0]); h != nil {
+		t.Errorf("node a remembers a hold that has lapsed: %+v", h.holdName)
+	}
 	if r.stage(r.snaps[0]) != meta.Empty {
 		t.Errorf("it was cut: %v", r.stage(r.snaps[0]))
 	}
