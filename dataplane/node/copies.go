@@ -14,11 +14,12 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// Snapshots and clones that are being copied here (R14). Each node copies by itself, from the
-// moment at which it has applied the Mark. What it has copied counts in this life of the process
-// only: nothing of it is durable before all is. The chair, or the node that is alone, commits a
-// copy once every member has all of it, and aborts one that a member has lost (sealCopies). Who
-// asked for it only waits, so nothing depends on its life.
+// Snapshots and clones that are being copied here (R14). Each node copies by itself, from an
+// instant at which the source's changes are held (begincopies.go), in the background once it has
+// applied the Mark. What it has copied counts in this life of the process only: nothing of it is
+// durable before all is. The chair, or the node that is alone, commits a copy once every member has
+// all of it, and aborts one that a member has lost (sealCopies). Who asked for it only waits, so
+// nothing depends on its life.
 
 // featureCopies on the link: the other node applies Mark, and answers what it has copied.
 const featureCopies = "copies"
@@ -42,10 +43,13 @@ type copies struct {
 	tally   copyTally
 }
 
-// underCopy is one that was marked here.
+// underCopy is one that has begun here.
 type underCopy struct {
-	born uint64
-	c    *store.Copy
+	born   uint64
+	source string
+	began  time.Time
+	marked bool // the log has marked it
+	c      *store.Copy
 }
 
 // copyStanding is what a node says of a copy.
@@ -62,15 +66,15 @@ type copyStanding struct {
 // from. What a resync has brought is what its source had, who may have been restarted before it, or
 // have given the copy up: it counts beside a sealed one only.
 const (
-	errLostCopy   = "the node was restarted before the copy was complete"
+	errLostCopy   = "the node was restarted, or became a member again, before the copy was complete"
 	errSourceLost = "the other node, from which it came, was restarted before the copy was complete"
 )
 
-// startCopies begins with all copies of an entry. One that cannot begin here is given up later, as
-// one that fails; the others are not.
-//
-// A joiner has no such content: the resync brings it. The caller holds md.mu.
-func (n *Node) startCopies(list []*meta.Marked, joining bool) (err error) {
+// markCopies is what an entry makes of copies here: those of snapshots, which never change, begin.
+// One of a LUN has begun, while its changes were held (begincopies.go); a node that has not begun
+// it must not begin now, since they are held no more, and has nothing of it. A joiner has no such
+// content: the resync brings it. The caller holds md.mu.
+func (n *Node) markCopies(list []*meta.Marked, joining bool) (err error) {
 	if joining {
 		var ids []string
 		for _, x := range list {
@@ -80,12 +84,14 @@ func (n *Node) startCopies(list []*meta.Marked, joining bool) (err error) {
 		return n.addCopying(ids)
 	}
 	for _, x := range list {
-		err = errors.Join(err, n.startCopy(x))
+		if x.Still {
+			err = errors.Join(err, n.startCopy(x))
+		}
 	}
 	return err
 }
 
-// startCopy begins with a copy at the instant at which it is marked.
+// startCopy begins with a copy: from now on its source's blocks are copied before they change.
 func (n *Node) startCopy(x *meta.Marked) error {
 	from, err := n.openObject(x.Source)
 	if err != nil {
@@ -95,17 +101,40 @@ func (n *Node) startCopy(x *meta.Marked) error {
 	if err != nil {
 		return err
 	}
+	n.dropVain(x.Source)
+	n.copies.mu.Lock()
+	defer n.copies.mu.Unlock()
+	if old := n.copies.all[x.UUID]; old != nil {
+		return fmt.Errorf("a copy to %s has begun already, of the object that entry %d has made", x.UUID, old.born)
+	}
 	c, err := from.CopyTo(to, x.Size, x.Still)
 	if err != nil {
 		return err
 	}
-	n.copies.mu.Lock()
-	defer n.copies.mu.Unlock()
 	if n.copies.all == nil {
 		n.copies.all = map[string]*underCopy{}
 	}
-	n.copies.all[x.UUID] = &underCopy{x.Born, c}
+	n.copies.all[x.UUID] = &underCopy{born: x.Born, source: x.Source, began: time.Now(), c: c}
 	return nil
+}
+
+// beginKept is how long a copy that has begun, and is not marked, is in the way of others of its
+// source: who asked for it has died, or will undo it.
+const beginKept = 10 * time.Second
+
+// dropVain ends such a copy of a LUN. If its entry still comes, this node has nothing of it.
+func (n *Node) dropVain(source string) {
+	n.copies.mu.Lock()
+	var list []string
+	for id, x := range n.copies.all {
+		if x.source == source && !x.marked && time.Since(x.began) > beginKept {
+			list = append(list, id)
+		}
+	}
+	n.copies.mu.Unlock()
+	for _, c := range n.takeCopies(list...) {
+		c.Drop()
+	}
 }
 
 // openObject finds the open file of a LUN or snapshot.
@@ -121,13 +150,15 @@ func (n *Node) openObject(uuid string) (*store.File, error) {
 }
 
 // runCopy begins to copy in the background, after the entry has been applied.
-func (n *Node) runCopy(uuid string) {
+func (n *Node) runCopy(uuid string, born uint64) {
 	n.copies.mu.Lock()
 	x := n.copies.all[uuid]
-	n.copies.mu.Unlock()
-	if x == nil {
+	if x == nil || x.born != born {
+		n.copies.mu.Unlock()
 		return
 	}
+	x.marked = true
+	n.copies.mu.Unlock()
 	n.run.wg.Go(func() {
 		begun := time.Now()
 		err := x.c.Run(n.run.ctx)

@@ -89,7 +89,7 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 		}
 		return v.Snapshot(n.run.ctx, s.Source, s.UUID, s.Born, nil)
 	case len(fx.Marked) > 0:
-		return n.startCopies(fx.Marked, joining)
+		return n.markCopies(fx.Marked, joining)
 	case fx.Grown != nil:
 		from := fx.Grown.Size
 		if l := n.md.state.LUNs[fx.Grown.UUID]; l != nil {

@@ -15,10 +15,10 @@ import (
 
 // The holds of a cut. The node that the coordinator asks holds its own LUNs, and has the other node
 // hold those that it owns. A hold ends by itself, at its limit, until it is fixed: for the cut both
-// fix theirs, and only then the entry is proposed. From then on what is held waits for the outcome
-// of that entry. The other node does not learn it from applying the entry, since the asked one may
-// not have applied it: it is told, and if it is not told it asks the log, with an entry that makes
-// the cut void unless it has been.
+// fix theirs, and begin with the copies. From then on the other node's hold waits for the word of
+// the asked one, that it has begun as well. If the word does not come, the other node asks the log,
+// with an entry that makes the cut void unless it has been: then it does not matter any more when
+// the asked one begins.
 
 // groupHoldMax is how long commands are held for an attempt: shorter than a held command may wait
 // before it ends with BUSY.
@@ -26,8 +26,7 @@ const groupHoldMax = 800 * time.Millisecond
 
 // Times of a cut between the nodes.
 const (
-	fixTime   = time.Second            // for the other node's word that it has fixed its hold
-	voidAfter = 500 * time.Millisecond // from there on, until it asks the log itself
+	voidAfter = 500 * time.Millisecond // from when a hold was fixed until its node asks the log
 	voidAgain = 50 * time.Millisecond  // between two tries of that
 )
 
@@ -201,28 +200,32 @@ func (n *Node) tellOther(method string, what any) {
 	})
 }
 
-// CutGroup implements control.Node. Once the other node has fixed its hold, the outcome of the
-// entry is awaited whatever the caller does.
+// CutGroup implements control.Node: both nodes fix their holds and begin with the copies of all
+// members, whose changes then continue, and one entry of the log marks them.
 func (n *Node) CutGroup(ctx context.Context, group string, attempt uint64) (held time.Duration, err error) {
 	h, err := n.fixGroup(func(h *groupHold) bool { return h.asked && h.Attempt == attempt }, group, attempt)
 	if err != nil {
 		n.groups.tally.refused.Add(1)
 		return 0, err
 	}
-	defer n.decided(h.holdName)
-	if len(h.plan.other) > 0 {
-		defer n.tellOther("decided_group", h.holdName)
-		fix, cancel := context.WithTimeout(ctx, fixTime)
-		err := n.call(fix, "fix_group", h.holdName, nil)
-		cancel()
-		if err != nil {
-			n.groups.tally.refused.Add(1)
-			return 0, fmt.Errorf("the other node: %w: %w", err, meta.ErrAborted)
-		}
+	over := func() {
+		n.decided(h.holdName)
+		n.tellOther("decided_group", h.holdName)
 	}
-	_, err = n.propose(n.run.ctx, &meta.Entry{CutGroup: &meta.CutGroup{UUID: group, Attempt: attempt, Seqs: h.plan.seqs}})
-	held = time.Since(h.since)
+	r := beginCopies{Copies: h.plan.marks}
+	if len(h.plan.other) > 0 {
+		r.Group = &h.holdName
+	}
+	err = n.beginBoth(ctx, r, func() bool { return h.id == 0 || n.fixed(h.id) })
 	if err != nil {
+		n.groups.tally.refused.Add(1)
+		over()
+		return 0, fmt.Errorf("%w: %w", err, meta.ErrAborted)
+	}
+	outcome := n.proposeAsync((&meta.Entry{CutGroup: &meta.CutGroup{UUID: group, Attempt: attempt, Seqs: h.plan.seqs}}).Encode())
+	over()
+	held = time.Since(h.since)
+	if _, err := n.outcome(n.run.ctx, outcome); err != nil {
 		n.groups.tally.refused.Add(1)
 		return 0, err
 	}
@@ -241,11 +244,7 @@ func (n *Node) fixGroup(is func(*groupHold) bool, group string, attempt uint64) 
 	}
 	h.fixed = true
 	n.groups.mu.Unlock()
-	stands := h.id == 0
-	if !stands {
-		n.do(func(m *pair.Machine, now int64) { stands = m.Fix(now, h.id) })
-	}
-	if !stands {
+	if h.id != 0 && !n.fixed(h.id) {
 		n.decided(h.holdName)
 		return nil, fmt.Errorf("the hold of attempt %d of group snapshot %s has ended at node %s: %w", attempt, group, n.self, meta.ErrAborted)
 	}

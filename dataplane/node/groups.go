@@ -106,6 +106,7 @@ func (n *Node) PrepareGroup(ctx context.Context, members []meta.Snapshot) error 
 type groupPlan struct {
 	own, other []string          // LUNs, by owner
 	seqs       map[string]uint64 // of the ownership, by LUN
+	marks      []*meta.Marked
 }
 
 // planGroup looks who owns the members. The numbers of the ownership are read before anything is
@@ -126,6 +127,8 @@ func (n *Node) planGroup(group string, attempt uint64) (p groupPlan, err error) 
 			return p, fmt.Errorf("LUN %s, a member of group snapshot %s: %w", s.Source, group, meta.ErrNotFound)
 		}
 		p.seqs[l.UUID] = l.Seq
+		c, _ := n.md.state.Copy(s.UUID)
+		p.marks = append(p.marks, &meta.Marked{Copy: c, Volume: l.Volume, Size: l.Size})
 		if owner, _ := pair.ParseNode(l.Owner); owner == n.self {
 			p.own = append(p.own, l.UUID)
 		} else {

@@ -272,7 +272,8 @@ func TestGroupHoldOutlivesNoCoordinator(t *testing.T) {
 	r := newGroup(newTestPair(t).startBoth()).begun(1)
 	r.holdable(1)
 	b := r.nodes[1]
-	if err := b.fixGroupHere(r.heldBy(b).holdName); err != nil {
+	name := r.heldBy(b).holdName
+	if err := b.beginOther(beginCopies{Group: &name}); err != nil {
 		t.Fatal(err)
 	}
 	if r.free(1) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
 // lazyCopies says whether copies are marked and copied in the background: not as long as the other
@@ -22,8 +23,8 @@ func (n *Node) lazyCopies() (bool, error) {
 	return n.peerKnows(featureCopies), nil
 }
 
-// makeCopy makes a snapshot or a clone: files first, then, with the source's commands held for as
-// long as one log entry takes, the instant; and it waits until all is copied. Repeated after any
+// makeCopy makes a snapshot or a clone: files first, then, with the source's changes held, the
+// instant, and its entry in the log; and it waits until all is copied. Repeated after any
 // end of it, it continues where it was.
 func (n *Node) makeCopy(ctx context.Context, prepare *meta.Entry, uuid, source string, still bool) error {
 	if !still {
@@ -57,13 +58,10 @@ func (n *Node) makeCopy(ctx context.Context, prepare *meta.Entry, uuid, source s
 
 // markCopy is the instant.
 func (n *Node) markCopy(ctx context.Context, c meta.Copy, source string) error {
-	mark := func(ctx context.Context) error {
-		_, err := n.propose(ctx, &meta.Entry{Mark: &meta.Object{UUID: c.UUID, Born: c.Born}})
-		return err
-	}
+	mark := &meta.Entry{Mark: &meta.Object{UUID: c.UUID, Born: c.Born}}
 	var err error
 	if c.Still {
-		err = mark(ctx)
+		_, err = n.propose(ctx, mark)
 	} else {
 		err = n.markHeld(ctx, c, source, mark)
 	}
@@ -73,18 +71,44 @@ func (n *Node) markCopy(ctx context.Context, c meta.Copy, source string) error {
 	return err
 }
 
-// markHeld has the commands of the source wait for the entry. What is dirty is flushed before,
-// while they continue: the entry is durable sooner where little else is on its way to the disk.
-func (n *Node) markHeld(ctx context.Context, c meta.Copy, source string, mark func(context.Context) error) error {
+// markHeld has the changes of the source wait until both nodes have begun. What is dirty is flushed
+// before, while they continue: what comes afterwards is durable sooner where little else is on its
+// way to the disk.
+func (n *Node) markHeld(ctx context.Context, c meta.Copy, source string, mark *meta.Entry) error {
 	if err := n.prepareBoth(ctx, prepareModify{UUID: source, Flush: true}); err != nil {
 		return err
 	}
-	begun := time.Now()
-	err := n.held(ctx, source, snapshotHold, mark)
-	if err == nil {
-		n.event("copy", fmt.Sprintf("LUN %s is copied to %s; its commands were held for %v", source, c.UUID, time.Since(begun).Round(time.Microsecond)))
+	id, err := parseID(source)
+	if err != nil {
+		return err
 	}
+	x, err := n.toMark(c)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	q, release, err := n.still(ctx, snapshotHold, func(m *pair.Machine, now int64, q uint64) {
+		m.QuiesceChanges(now, q, []pair.LUNID{id}, int64(snapshotHold))
+	})
+	if err != nil {
+		return err
+	}
+	err = n.beginBoth(ctx, beginCopies{Copies: []*meta.Marked{x}}, func() bool { return n.fixed(q) })
+	if err != nil {
+		release()
+		return err
+	}
+	outcome := n.proposeAsync(mark.Encode())
+	release()
+	n.event("copy", fmt.Sprintf("LUN %s is copied to %s; its changes were held for %v", source, c.UUID, time.Since(begun).Round(time.Microsecond)))
+	_, err = n.outcome(n.run.ctx, outcome)
 	return err
+}
+
+// fixed reports whether a quiesce of changes stands, and will until it is released.
+func (n *Node) fixed(q uint64) (stands bool) {
+	n.do(func(m *pair.Machine, now int64) { stands = m.Fix(now, q) })
+	return stands
 }
 
 func (n *Node) takeBackCopy(ctx context.Context, c meta.Copy) {

@@ -72,7 +72,7 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 		}
 		n.do(func(m *pair.Machine, now int64) { m.Appended(now, index, res, b, units) })
 		for _, x := range fx.Marked {
-			n.runCopy(x.UUID)
+			n.runCopy(x.UUID, x.Born)
 		}
 		n.copyEnds(e)
 		n.event("log", entryText(e, &out))

@@ -158,8 +158,8 @@ func (n *Node) serve(ctx context.Context, method string, body json.RawMessage) (
 		return served(body, func(req holdGroup) (any, error) { return nil, n.holdGroupHere(ctx, req, nil) })
 	case "unhold_group":
 		return served(body, func(req holdName) (any, error) { n.unhold(req); return nil, nil })
-	case "fix_group":
-		return served(body, func(req holdName) (any, error) { return nil, n.fixGroupHere(req) })
+	case "begin_copies":
+		return served(body, func(req beginCopies) (any, error) { return nil, n.beginOther(req) })
 	case "decided_group":
 		return served(body, func(req holdName) (any, error) { n.decided(req); return nil, nil })
 	case "group_ended":

@@ -22,7 +22,11 @@ func (n *Node) propose(ctx context.Context, e *meta.Entry) (meta.Outcome, error)
 	if err := n.affordable(e, raw); err != nil {
 		return meta.Outcome{}, err
 	}
-	c := n.proposeAsync(raw)
+	return n.outcome(ctx, n.proposeAsync(raw))
+}
+
+// outcome waits for that of an entry.
+func (n *Node) outcome(ctx context.Context, c <-chan proposalEnd) (meta.Outcome, error) {
 	select {
 	case end := <-c:
 		switch {

@@ -16,8 +16,8 @@ type quiesce struct {
 	deadline int64
 	quiet    bool
 
-	changes bool // only commands that change data are held, and it ends at the deadline
-	fixed   bool // but not before it is released
+	changes bool // only commands that change data are held
+	fixed   bool // a quiesce of changes that does not end at the deadline
 }
 
 // Quiesce holds new commands of units that this node owns and reports with ActQuiet when none is at
@@ -27,40 +27,30 @@ type quiesce struct {
 // be taken while the new owner's writes run. The next one starts when the one before is released,
 // if the unit is still ours.
 func (m *Machine) Quiesce(now int64, id uint64, luns []LUNID, limit int64) {
-	m.quiesceN++
-	q := &quiesce{id: id, turn: m.quiesceN, deadline: now + limit}
-	for _, l := range luns {
-		u := m.units[l]
-		if u == nil || !m.owns(u) || !m.Serving(now) {
-			m.act(Action{Kind: ActQuiet, ID: id, Result: scsi.Unavailable})
-			return
-		}
-		q.units = append(q.units, u)
-	}
-	m.startQuiesce(now, q)
+	m.startQuiesce(now, &quiesce{id: id, deadline: now + limit}, luns)
 }
 
-// Hold is Quiesce for the members of a cut: it holds commands that change data, and waits for those
-// only, so that a slow flush or read does not outlast it. It reports with ActQuiet, and ends by
-// itself after limit (ns), whether it became quiet or not, unless it is fixed before. A unit that
-// is held already is refused at once: of two cuts through the same units neither waits for the
-// other one while it holds some.
+// QuiesceChanges is Quiesce for commands that change data: it holds those, and waits for those
+// only, so that a slow flush or read does not make it long.
+func (m *Machine) QuiesceChanges(now int64, id uint64, luns []LUNID, limit int64) {
+	m.startQuiesce(now, &quiesce{id: id, deadline: now + limit, changes: true, fixed: true}, luns)
+}
+
+// Hold is QuiesceChanges for the members of a cut. It ends by itself after limit (ns), whether it
+// became quiet or not, unless it is fixed before. A unit that is held already is refused at once:
+// of two cuts through the same units neither waits for the other one while it holds some.
 func (m *Machine) Hold(now int64, id uint64, luns []LUNID, limit int64) {
-	m.quiesceN++
-	q := &quiesce{id: id, turn: m.quiesceN, deadline: now + limit, changes: true}
 	for _, l := range luns {
-		u := m.units[l]
-		if u == nil || !m.owns(u) || !m.Serving(now) || u.quiesced > 0 || u.kept > 0 {
+		if u := m.units[l]; u != nil && u.quiesced+u.kept > 0 {
 			m.act(Action{Kind: ActQuiet, ID: id, Result: scsi.Unavailable})
 			return
 		}
-		q.units = append(q.units, u)
 	}
-	m.startQuiesce(now, q)
+	m.startQuiesce(now, &quiesce{id: id, deadline: now + limit, changes: true}, luns)
 }
 
-// Fix has a hold stand until it is released. False: it has ended, or is not quiet, or a unit of it
-// is not this node's any more.
+// Fix has a quiesce of changes stand until it is released. False: it has ended, or is not quiet, or
+// a unit of it is not this node's any more.
 func (m *Machine) Fix(now int64, id uint64) bool {
 	q := m.quiesces[id]
 	if q == nil || !q.changes || !q.quiet || !m.Serving(now) || !q.fixed && now > q.deadline {
@@ -75,7 +65,17 @@ func (m *Machine) Fix(now int64, id uint64) bool {
 	return true
 }
 
-func (m *Machine) startQuiesce(now int64, q *quiesce) {
+func (m *Machine) startQuiesce(now int64, q *quiesce, luns []LUNID) {
+	m.quiesceN++
+	q.turn = m.quiesceN
+	for _, l := range luns {
+		u := m.units[l]
+		if u == nil || !m.owns(u) || !m.Serving(now) {
+			m.act(Action{Kind: ActQuiet, ID: q.id, Result: scsi.Unavailable})
+			return
+		}
+		q.units = append(q.units, u)
+	}
 	for _, u := range q.units {
 		u.count(q, 1)
 	}

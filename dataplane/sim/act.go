@@ -268,7 +268,7 @@ func (h *host) proposeFor(e entry, done func(res scsi.Result, index uint64)) {
 
 // transfer moves a LUN away, as the runtime does it.
 func (h *host) transfer(lun int) {
-	h.holding(lun, func() {}, func(release func()) {
+	h.holding(lun, h.m.Quiesce, func() {}, func(_ uint64, release func()) {
 		h.moving++
 		h.propose(entry{LUN: lun, To: h.id.Peer()}, func(res scsi.Result) {
 			h.moving--
@@ -278,18 +278,18 @@ func (h *host) transfer(lun int) {
 	})
 }
 
-// holding does f while the commands of a LUN are held, or, if they cannot be, refused.
-func (h *host) holding(lun int, refused func(), f func(release func())) {
+// holding does f while a quiesce of a LUN stands, or, if that cannot be, refused.
+func (h *host) holding(lun int, quiesce func(now int64, id uint64, luns []pair.LUNID, limit int64), refused func(), f func(q uint64, release func())) {
 	h.when(h.life, func() {
 		h.nextID++
 		q := h.nextID
 		h.quiets[q] = func(res scsi.Result) {
 			if res == scsi.OK {
-				f(func() { h.m.Release(h.clock(), q) })
+				f(q, func() { h.m.Release(h.clock(), q) })
 			} else {
 				refused()
 			}
 		}
-		h.m.Quiesce(h.clock(), q, []pair.LUNID{h.w.luns[lun]}, 1500*ms)
+		quiesce(h.clock(), q, []pair.LUNID{h.w.luns[lun]}, 1500*ms)
 	})
 }

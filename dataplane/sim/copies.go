@@ -11,10 +11,12 @@ import (
 // then the copy is sealed. What is known of it is in the memory of the process, so an object that a
 // process has not seen sealed when it ends is void.
 
-// lazyCopy is what a process knows of an object that it has marked.
+// lazyCopy is what a process knows of an object that it has begun to copy.
 type lazyCopy struct {
 	lun, object int
 	born        uint64
+	began       int64
+	marked      bool   // the log has marked it, and the rest is copied
 	done        []bool // by group: what one checksum is of
 	sealed      bool
 	failed      bool
@@ -35,13 +37,12 @@ const (
 
 func (d *disk) groupSize() int { return max(d.pages, 1) }
 
-// attach begins the copy of an object that this process has marked.
+// attach begins the copy of an object: from now on a block is copied before it changes.
 func (h *host) attach(slot int) {
 	d, s := h.disk, h.disk.meta.Snaps[slot]
 	n := (h.w.shape.blocks + d.groupSize() - 1) / d.groupSize()
-	c := &lazyCopy{lun: s.LUN, object: h.w.shape.luns + slot, born: s.Born, done: make([]bool, n), room: h.copyRoom}
+	c := &lazyCopy{lun: s.LUN, object: h.w.shape.luns + slot, born: s.Born, began: h.w.now, done: make([]bool, n), room: h.copyRoom}
 	d.copies = append(d.copies, c)
-	h.copyOn(slot, c)
 }
 
 // copyRoom tells whether a block can be copied: there is space, and the disk can be read.

@@ -104,6 +104,9 @@ func TestWhatAProcessHolds(t *testing.T) {
 	if h.holds(0, 7) != heldUnknown {
 		t.Fatal("it is not marked")
 	}
+	if !h.begins(0, 7) {
+		t.Fatal("it cannot begin")
+	}
 	h.applySnap(&entry{Snap: 1, Step: snapMark, Born: 7}, 8, false)
 	c := h.disk.copyOf(w.shape.luns, 7)
 	for _, x := range []struct {

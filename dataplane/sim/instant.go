@@ -9,12 +9,11 @@ import (
 // content is noted, and does not change any more at either node. The content is judged against what
 // hosts saw: an instant must exist at which the LUN could have held it.
 
-// instant bounds when a snapshot was taken: its mark was applied somewhere for the first time, and
-// by a member for the last time.
+// instant bounds when a snapshot was taken: when the first node began with it, and the last one.
 type instant struct{ from, to int64 }
 
-// noteInstant notes that a node applies a mark. What a joiner has comes from its source.
-func (h *host) noteInstant(slot int, joining bool) {
+// noteInstant notes that a node begins.
+func (h *host) noteInstant(slot int) {
 	w, born := h.w, h.disk.meta.Snaps[slot].Born
 	if w.instants == nil {
 		w.instants, w.contents = map[uint64]instant{}, map[uint64][]uint64{}
@@ -23,11 +22,9 @@ func (h *host) noteInstant(slot int, joining bool) {
 	if !has {
 		at.from = w.now
 	}
-	if !joining {
-		at.to = w.now
-	}
+	at.to = w.now
 	w.instants[born] = at
-	if w.atMark != nil && !joining {
+	if w.atMark != nil {
 		w.atMark()
 		w.atMark = nil
 	}

@@ -56,7 +56,7 @@ func TestSnapshotStaysAsItWasCommitted(t *testing.T) {
 	w := still()
 	for _, h := range w.nodes {
 		h.disk.meta.Snaps[0] = snap{Born: 3, Stage: stageMarked}
-		h.noteInstant(0, false)
+		h.noteInstant(0)
 		h.disk.meta.Snaps[0].Stage = stageReady
 		h.judgeSnap(0)
 	}

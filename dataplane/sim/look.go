@@ -108,9 +108,14 @@ func (h *host) concludes(slot int, s snap, own, its held) {
 	})
 }
 
-// asksPeer asks what the peer has of a marked object, as it is when the question arrives. Nothing
-// comes back if the link breaks meanwhile: then the answer may be of another life of the peer.
+// asksPeer asks what the peer has of a marked object.
 func (h *host) asksPeer(slot int, born uint64, done func(held)) {
+	h.doesAtPeer(func(peer *host) any { return peer.holds(slot, born) }, func(answer any) { done(answer.(held)) })
+}
+
+// doesAtPeer has the peer do something when the question arrives. Nothing comes back if the link
+// breaks meanwhile: then the answer may be of another life of the peer.
+func (h *host) doesAtPeer(do func(peer *host) any, done func(answer any)) {
 	w, life, link, peer := h.w, h.life, h.w.net.n, h.w.nodes[h.id.Peer()]
 	carry := func(from *host, arrive func()) {
 		d := w.between(20*us, ms) + w.net.slow[from.id]
@@ -125,8 +130,8 @@ func (h *host) asksPeer(slot int, born uint64, done func(held)) {
 	}
 	carry(h, func() {
 		peer.when(peer.life, func() {
-			its := peer.holds(slot, born)
-			carry(peer, func() { h.when(life, func() { done(its) }) })
+			answer := do(peer)
+			carry(peer, func() { h.when(life, func() { done(answer) }) })
 		})
 	})
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// Snapshots (R14): an entry of the log marks the instant on both nodes while the LUN's writes are
-// held; the blocks are copied afterwards, by each node for itself (copies.go), and an entry of its
-// own says that both nodes have all of them durably. From then on a snapshot is never written
+// Snapshots (R14): while the LUN's writes are held both nodes begin to copy what is about to change
+// (begin.go), and an entry of the log marks the object afterwards; the blocks are copied by each
+// node for itself (copies.go), and an entry of its own says that both nodes have all of them
+// durably. From then on a snapshot is never written
 // again. A joiner that lacks one, or that has not finished it, gets it whole, and has on record
 // that it is not complete until the resync has ended. The final comparison of the disks covers
 // them.
@@ -25,7 +26,7 @@ type snapStage uint8
 const (
 	stageNone     snapStage = iota
 	stagePrepared           // it has an empty object
-	stageMarked             // its content is that of this instant, and is being copied
+	stageMarked             // its content is that of an instant before, and is being copied
 	stageReady              // all of it is durable at every member
 )
 
@@ -148,16 +149,19 @@ func (h *host) applySnap(e *entry, index uint64, joining bool) scsi.Result {
 	return scsi.OK
 }
 
-// marks is the instant of an object. The process that applies it copies the blocks afterwards; a
-// joiner, which gets the object from its source, has on record that it is not complete.
+// marks has a process that has begun with an object copy the rest of it. One that has not must not
+// begin now, for the LUN has changed since, and has nothing of it. A joiner, which gets the object
+// from its source, has on record that it is not complete.
 func (h *host) marks(slot int, joining bool) {
-	h.noteInstant(slot, joining)
 	switch {
 	case joining:
 		h.needs(slot)
 	case !h.disk.orphan:
 		h.disk.copying[slot] = false
-		h.attach(slot)
+		if c := h.disk.copyOf(h.w.shape.luns+slot, h.disk.meta.Snaps[slot].Born); c != nil {
+			c.marked = true
+			h.copyOn(slot, c)
+		}
 	}
 }
 

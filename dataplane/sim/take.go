@@ -7,10 +7,10 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// How snapshots are asked for: the LUN's owner prepares an object, holds the commands of the LUN,
-// marks the object, and lets them continue. What an earlier proposer has left is undone first. One
-// that cannot be marked is undone, and one whose proposer dies stays as it is until someone looks
-// (look.go) or asks again.
+// How snapshots are asked for: the LUN's owner prepares an object, holds the changes of the LUN
+// until both nodes have begun to copy before they change anything, lets them continue, and marks
+// the object. What an earlier proposer has left is undone first. One that cannot be marked is
+// undone, and one whose proposer dies stays as it is until someone looks (look.go) or asks again.
 
 // snapStep proposes an entry of a snapshot. next is given the index of the entry as well.
 func (h *host) snapStep(lun, slot int, born uint64, s snapStep, next func(res scsi.Result, index uint64)) {
@@ -62,15 +62,22 @@ func (h *host) snapshotOf(lun, slot int, before func(next func())) {
 	}
 }
 
-// markIt is the instant of a snapshot, while nothing writes to the LUN.
+// markIt is the instant of a snapshot, while nothing writes to the LUN, and its entry.
 func (h *host) markIt(lun, slot int, born uint64) {
 	undo := func() { h.snapStep(lun, slot, born, snapAbort, func(scsi.Result, uint64) {}) }
-	h.holding(lun, undo, func(release func()) {
-		h.snapStep(lun, slot, born, snapMark, func(res scsi.Result, _ uint64) {
-			release()
-			if res != scsi.OK && res != scsi.Unavailable {
+	h.holding(lun, h.m.QuiesceChanges, undo, func(q uint64, release func()) {
+		h.beginsBoth(slot, born, func(ok bool) {
+			if !ok || !h.m.Fix(h.clock(), q) {
+				release()
 				undo()
+				return
 			}
+			h.snapStep(lun, slot, born, snapMark, func(res scsi.Result, _ uint64) {
+				if res != scsi.OK && res != scsi.Unavailable {
+					undo()
+				}
+			})
+			release()
 		})
 	})
 }

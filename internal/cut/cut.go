@@ -1,7 +1,7 @@
 // Package cut takes group snapshots: snapshots of many LUNs, of several pairs and owners, at one
-// instant (docs/decisions/0070). It is the coordinator's part. Everything that it knows it can learn
-// again from the pairs, so it keeps nothing: a coordinator that dies is replaced by one that begins
-// the next attempt.
+// instant (docs/decisions/0070). It is the coordinator's part. Everything that it knows it can
+// learn again from the pairs, so it keeps nothing: a coordinator that dies is replaced by one that
+// begins the next attempt.
 package cut
 
 import (

@@ -1,5 +1,7 @@
 package main
 
+import "github.com/gemel-storage/gemel/internal/testkit/mutate"
+
 // withTrouble asks for snapshots that something befalls between their instant and the end of their
 // copies, and for other faults.
 func withTrouble(others string) []string {
@@ -12,7 +14,14 @@ var copyBugs = []bug{
 	{player: runtimes, rule: "R14", name: "a block is written before it is copied to a snapshot", file: "disk.go",
 		old: "\td.beforeWrite(l, off, int64(len(data)))\n", new: "\tdefer d.beforeWrite(l, off, int64(len(data)))\n"},
 	{player: runtimes, rule: "R14", name: "a snapshot is marked while hosts write", file: "take.go",
-		old: "\th.holding(lun, undo, func(release func()) {", new: "\tfunc(_ int, _ func(), f func(func())) { f(func() {}) }(lun, undo, func(release func()) {"},
+		old: "\t\tif !ok || !h.m.Fix(h.clock(), q) {\n", new: "\t\tif !ok {\n",
+		more: []mutate.Edit{{File: "take.go", Old: "\th.holding(lun, h.m.QuiesceChanges, undo, func(q uint64, release func()) {", New: "\tfunc(_ int, _ func(), f func(uint64, func())) { f(0, func() {}) }(lun, undo, func(q uint64, release func()) {"}}},
+	{player: runtimes, rule: "R14", name: "changes continue before the other node has begun with a snapshot", file: "take.go",
+		old: "\t\th.beginsBoth(slot, born, func(ok bool) {\n", new: "\t\trelease()\n\t\th.beginsBoth(slot, born, func(ok bool) {\n",
+		more: []mutate.Edit{{File: "take.go", Old: "\t\t\tif !ok || !h.m.Fix(h.clock(), q) {\n", New: "\t\t\tif !ok {\n"}}},
+	{player: runtimes, rule: "R14", name: "a node begins with a snapshot when its entry is applied", file: "snap.go", flags: withTrouble(",snapshot while joining"),
+		old: "\t\tif c := h.disk.copyOf(h.w.shape.luns+slot, h.disk.meta.Snaps[slot].Born); c != nil {\n",
+		new: "\t\tif h.disk.copyOf(h.w.shape.luns+slot, h.disk.meta.Snaps[slot].Born) == nil {\n\t\t\th.attach(slot)\n\t\t}\n\t\tif c := h.disk.copyOf(h.w.shape.luns+slot, h.disk.meta.Snaps[slot].Born); c != nil {\n"},
 	{player: runtimes, rule: "R14", name: "a snapshot is committed when the chair's copy is sealed", file: "look.go",
 		old: "\t\tcase alone || own == heldVoid || own == heldFailed:\n", new: "\t\tcase true:\n"},
 	{player: runtimes, rule: "R14", name: "a snapshot is committed before it is flushed", file: "copies.go", flags: withTrouble(",power"),
@@ -22,7 +31,7 @@ var copyBugs = []bug{
 	{player: runtimes, rule: "R14", name: "a joiner trusts the part of a snapshot that it has", file: "snap.go", flags: withTrouble(""),
 		old: "own.Born == s.Born && own.Stage == stageReady {", new: "own.Born == s.Born {"},
 	{player: runtimes, rule: "R14", name: "a joiner copies blocks of its own at an instant", file: "snap.go", flags: []string{"-with", "snapshot while joining"},
-		old: "\tcase joining:\n\t\th.needs(slot)\n", new: "\tcase joining:\n\t\th.attach(slot)\n"},
+		old: "\tcase joining:\n\t\th.needs(slot)\n", new: "\tcase joining:\n\t\th.attach(slot)\n\t\th.copyOn(slot, h.disk.copies[len(h.disk.copies)-1])\n"},
 	{player: runtimes, rule: "R14", name: "a joiner takes a snapshot for whole that was not compared", file: "joiner.go", flags: []string{"-with", "snapshot while joining"},
 		old: "|| h.compared[slot] == nil || slices.Contains(h.compared[slot], false) {", new: "|| false && slices.Contains(h.compared[slot], false) {"},
 	{player: runtimes, rule: "R14", name: "what a resync has made whole is committed without the copy of its source", file: "look.go", flags: withTrouble(""),
