@@ -69,8 +69,8 @@ func randomMembers(r *rand.Rand, n int) (out []Member) {
 }
 
 // Whatever the members are: what is fixed never moves, a balanced pair changes nothing, afterwards
-// every pair is balanced or its fuller node has only fixed members left, no move is superfluous, the
-// order of the members does not matter, and to even out a second time changes nothing.
+// every pair is balanced or its fuller node has only fixed members left, no move is superfluous,
+// the order of the members does not matter, and to even out a second time changes nothing.
 func TestEvenOutPropertiesForRandomMembers(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	moved, stuck := 0, 0
