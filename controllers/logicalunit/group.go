@@ -85,7 +85,7 @@ const reservedFor = time.Minute
 
 // reservations are the places that members of groups got a moment ago. The volumes of a StatefulSet
 // are placed at the same time, and none of them is in the cache yet when the next one is chosen;
-// without reservations they would all go to the same node. After a restart the cache is read anew
+// without reservations they would all go to the same node. After a restart the cache is read again
 // and has them all.
 type reservations struct {
 	mu      sync.Mutex
