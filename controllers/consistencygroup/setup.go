@@ -31,7 +31,7 @@ const (
 )
 
 // SetupWithManager registers the reconciler for changes of groups, claims, volumes and LUNs. c is
-// the cache of claims and volumes.
+// the cache of claims.
 //
 // +kubebuilder:rbac:groups=gemel.storage,resources=consistencygroups;logicalunits;targetpairs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=gemel.storage,resources=consistencygroups/status,verbs=patch
@@ -53,10 +53,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, c groups.Cache) error {
 			UpdateFunc: func(e event.TypedUpdateEvent[*metav1.PartialObjectMetadata]) bool {
 				return !maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels)
 			}})).
-		WatchesRawSource(source.Kind(c.Cache, &corev1.PersistentVolume{}, later(wait, r.ofVolume), predicate.TypedFuncs[*corev1.PersistentVolume]{
-			UpdateFunc: func(e event.TypedUpdateEvent[*corev1.PersistentVolume]) bool {
-				return !equality.Semantic.DeepEqual(e.ObjectOld.Spec.ClaimRef, e.ObjectNew.Spec.ClaimRef)
-			}})).
+		Watches(&corev1.PersistentVolume{}, later(wait, r.ofVolume), builder.WithPredicates(predicate.Funcs{UpdateFunc: boundAgain})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Named("consistencygroup").
 		Complete(r)
@@ -116,11 +113,19 @@ func (r *Reconciler) ofClaim(ctx context.Context, o *metav1.PartialObjectMetadat
 	return requests(all.Matching(o.Labels))
 }
 
-func (r *Reconciler) ofVolume(ctx context.Context, o *corev1.PersistentVolume) []reconcile.Request {
-	if o.Spec.ClaimRef == nil {
+// boundAgain reports whether a volume is bound to another claim than before.
+func boundAgain(e event.UpdateEvent) bool {
+	old, ok := e.ObjectOld.(*corev1.PersistentVolume)
+	now, also := e.ObjectNew.(*corev1.PersistentVolume)
+	return ok && also && !equality.Semantic.DeepEqual(old.Spec.ClaimRef, now.Spec.ClaimRef)
+}
+
+func (r *Reconciler) ofVolume(ctx context.Context, o client.Object) []reconcile.Request {
+	pv, ok := o.(*corev1.PersistentVolume)
+	if !ok || pv.Spec.ClaimRef == nil {
 		return nil
 	}
-	found, err := r.Groups.Selecting(ctx, o.Spec.ClaimRef.Namespace, o.Spec.ClaimRef.Name)
+	found, err := r.Groups.Selecting(ctx, pv.Spec.ClaimRef.Namespace, pv.Spec.ClaimRef.Name)
 	if err != nil {
 		return nil // the periodic reconcile comes
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
-// Indexes of the caches.
+// Indexes of the manager's cache.
 const (
 	VolumeIndex = "gemel.claim"       // of PersistentVolumes: namespace/name of the claim, and the handle of a volume of Gemel
 	UnitIndex   = "spec.volume.claim" // of LogicalUnits: namespace/name of the claim
@@ -51,37 +51,29 @@ func madeFor(lu *v1alpha1.LogicalUnit, uid types.UID) bool {
 	return lu.Spec.Volume != nil && uid != "" && strings.HasSuffix(lu.Spec.Volume.Name, string(uid))
 }
 
-// Cache is of all claims and PersistentVolumes of the cluster. It is apart from the manager's
-// cache, which has the operator's own claims with everything in them: of the claims of users it has
-// the metadata, and of volumes little more than who is bound to them.
+// Cache has the metadata of all claims of the cluster. It is apart from the manager's cache, which
+// has the operator's own claims with everything in them.
 type Cache struct{ cache.Cache }
 
 // GetCache makes the manager start it and wait for it as for its own cache.
 func (c Cache) GetCache() cache.Cache { return c.Cache }
 
-// NewFinder adds the cache and its indexes to a manager.
+// NewFinder adds the cache and the indexes to a manager.
 func NewFinder(mgr ctrl.Manager) (*Finder, Cache, error) {
 	c, err := cache.New(mgr.GetConfig(), cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(), DefaultTransform: strip})
 	if err != nil {
 		return nil, Cache{}, err
 	}
-	err = errors.Join(c.IndexField(context.Background(), &corev1.PersistentVolume{}, VolumeIndex, VolumeKeys),
-		mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.LogicalUnit{}, UnitIndex, UnitKeys), mgr.Add(Cache{c}))
+	index := mgr.GetFieldIndexer()
+	err = errors.Join(index.IndexField(context.Background(), &corev1.PersistentVolume{}, VolumeIndex, VolumeKeys),
+		index.IndexField(context.Background(), &v1alpha1.LogicalUnit{}, UnitIndex, UnitKeys), mgr.Add(Cache{c}))
 	return &Finder{Claims: c, Objects: mgr.GetClient()}, Cache{c}, err
 }
 
-// strip removes what nothing here reads before an object is kept in memory.
+// strip removes what nothing here reads before the metadata of a claim is kept in memory.
 func strip(o any) (any, error) {
-	switch x := o.(type) {
-	case *metav1.PartialObjectMetadata:
+	if x, ok := o.(*metav1.PartialObjectMetadata); ok {
 		x.ManagedFields, x.Annotations = nil, nil
-	case *corev1.PersistentVolume:
-		y := &corev1.PersistentVolume{TypeMeta: x.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: x.Name, UID: x.UID, ResourceVersion: x.ResourceVersion}}
-		y.Spec.ClaimRef = x.Spec.ClaimRef
-		if src := x.Spec.CSI; src != nil {
-			y.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: src.Driver, VolumeHandle: src.VolumeHandle}
-		}
-		return y, nil
 	}
 	return o, nil
 }

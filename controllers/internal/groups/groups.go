@@ -26,8 +26,8 @@ var ErrConflict = errors.New("several ConsistencyGroups select the claim")
 
 // Finder of groups.
 type Finder struct {
-	Claims  client.Reader // of PersistentVolumes and of the metadata of claims, in all namespaces, with VolumeIndex
-	Objects client.Reader // of ConsistencyGroups and LogicalUnits, with UnitIndex
+	Claims  client.Reader // of the metadata of claims in all namespaces
+	Objects client.Reader // of PersistentVolumes, LogicalUnits and ConsistencyGroups, with VolumeIndex and UnitIndex
 }
 
 // Claim of a group.
@@ -114,7 +114,7 @@ func (f *Finder) find(ctx context.Context, x *Claim, c *metav1.PartialObjectMeta
 // volume is the PersistentVolume that is bound to the claim with a UID, or to any claim without.
 func (f *Finder) volume(ctx context.Context, key string, uid types.UID) (*corev1.PersistentVolume, error) {
 	list := &corev1.PersistentVolumeList{}
-	if err := f.Claims.List(ctx, list, client.MatchingFields{VolumeIndex: key}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := f.Objects.List(ctx, list, client.MatchingFields{VolumeIndex: key}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("PersistentVolumes: %w", err)
 	}
 	for i := range list.Items {

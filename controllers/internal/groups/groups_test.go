@@ -184,13 +184,6 @@ func TestCacheKeepsLittle(t *testing.T) {
 	if x := got.(*metav1.PartialObjectMetadata); err != nil || x.Annotations != nil || x.ManagedFields != nil || x.Labels["app"] != "db" || x.UID != "u" {
 		t.Errorf("%+v, %v", x, err)
 	}
-	pv := volume("pv", "team", "d0", "u", v1alpha1.DriverName, "g-0").(*corev1.PersistentVolume)
-	pv.Labels, pv.ResourceVersion, pv.Spec.CSI.VolumeAttributes = map[string]string{"x": "y"}, "7", map[string]string{"x": "y"}
-	got, err = strip(pv)
-	if x := got.(*corev1.PersistentVolume); err != nil || x.Labels != nil || x.Spec.CSI.VolumeAttributes != nil || x.ResourceVersion != "7" ||
-		!slices.Equal(VolumeKeys(x), []string{"team/d0", "g-0"}) || x.Spec.ClaimRef.UID != "u" {
-		t.Errorf("%+v, %v", x, err)
-	}
 	if other, err := strip("x"); err != nil || other != "x" {
 		t.Errorf("%v, %v", other, err)
 	}
