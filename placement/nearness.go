@@ -144,9 +144,23 @@ func (p *Pair) Nearer(consumer Location) (node, by string) {
 	return node, [...]string{sameRegion: "region", sameZone: "zone", sameWorker: "worker"}[best]
 }
 
+// homeFor is the home of a new LUN on the pair, and why; both may be empty.
+func (p *Pair) homeFor(req Request) (home, why string) {
+	if req.Group != nil {
+		return req.Group.home(p, req.Consumer)
+	}
+	switch home := p.home(req.Consumer); {
+	case home != "":
+		return home, "its node " + home + " is " + req.Consumer.place(p.nearest(req.Consumer)) + " and becomes the home"
+	case req.Consumer.Known():
+		return "", "its nodes are equally near, and it chooses the home"
+	}
+	return "", ""
+}
+
 // reason says in one line what has decided: for the pair, for a nearer pair that was passed over,
 // and for the home. fit are the pairs that could be chosen, all those of the cluster.
-func reason(chosen Pair, fit, all []Pair, req Request) string {
+func reason(chosen Pair, fit, all []Pair, req Request, home string) string {
 	parts := []string{"pair " + chosen.Name + " " + decided(chosen, fit, req)}
 	n := chosen.nearest(req.Consumer)
 	if over, why := passedOver(chosen, all, req); over != nil {
@@ -154,11 +168,8 @@ func reason(chosen Pair, fit, all []Pair, req Request) string {
 	} else if n == anywhere && req.Consumer.Known() && req.SourcePair == "" {
 		parts = append(parts, "no pair is near "+req.Consumer.String())
 	}
-	switch home := chosen.home(req.Consumer); {
-	case home != "":
-		parts = append(parts, "its node "+home+" is "+req.Consumer.place(n)+" and becomes the home")
-	case req.Consumer.Known():
-		parts = append(parts, "its nodes are equally near, and it chooses the home")
+	if home != "" {
+		parts = append(parts, home)
 	}
 	return strings.Join(parts, "; ")
 }
@@ -184,6 +195,8 @@ func decided(chosen Pair, fit []Pair, req Request) string {
 		by = "is the only one with room whose nodes are in sync"
 	case next.attraction(req) != chosen.attraction(req):
 		return where
+	case req.Group.compare(&chosen, next, req) != 0:
+		by = req.Group.decided(&chosen, next, req)
 	case next.free(req.Pool) != chosen.free(req.Pool):
 		by = "has the most free space"
 	case next.LUNs != chosen.LUNs:

@@ -33,7 +33,8 @@ type Pair struct {
 	InSync        bool   // both nodes hold every acknowledged write
 	Pools         []Pool // that every member has, the first one first
 	LUNs          int
-	Nodes         []Node // sorted by name
+	Owned         map[string]int // by node: how many LUNs it owns; nil: not known
+	Nodes         []Node         // sorted by name
 }
 
 // Pool is what is known of a pair's backing volumes of one kind, one on each node.
@@ -65,13 +66,15 @@ type Request struct {
 	// Consumer is the worker that the LUN is for; the zero value: it is unknown, and no pair is
 	// preferred for being near.
 	Consumer Location
+	// Group is what the LUN becomes a member of; the LUN is not among its members. Nil: none.
+	Group *Group
 }
 
 // Choice is the place of a LUN.
 type Choice struct {
 	Pair string
-	// Home is the node of the pair, a or b, that is nearer to the consumer. Empty: none is, and the
-	// pair chooses.
+	// Home is the node of the pair, a or b, that is nearer to the consumer, or for a member of a
+	// group the node that keeps the group spread. Empty: the pair chooses.
 	Home string
 	// Reason says in one line what has decided.
 	Reason string
@@ -107,9 +110,10 @@ func FromObject(p *v1alpha1.TargetPair, luns int) Pair {
 }
 
 // Choose picks a pair that is ready and has room: one in sync before one that is not, then the one
-// nearest to the consumer (its worker, its zone, its region) that keeps its Reserve, then the one
-// with the most free bytes in the pool, then the fewest LUNs, then by name. Nearness is a
-// preference: without it the same pairs can be chosen.
+// nearest to the consumer (its worker, its zone, its region) that keeps its Reserve, then for a
+// member of a group the one with the fewest members, then the one with the most free bytes in the
+// pool, then the fewest LUNs, then by name. Nearness and group are preferences: without them the
+// same pairs can be chosen.
 func Choose(pairs []Pair, req Request) (Choice, error) {
 	var fit, all []Pair
 	var lacks []string
@@ -134,7 +138,8 @@ func Choose(pairs []Pair, req Request) (Choice, error) {
 		}
 	}
 	if p := best(fit, req, ""); p != nil {
-		return Choice{Pair: p.Name, Home: p.home(req.Consumer), Reason: reason(*p, fit, all, req)}, nil
+		home, why := p.homeFor(req)
+		return Choice{Pair: p.Name, Home: home, Reason: reason(*p, fit, all, req, why)}, nil
 	}
 	switch {
 	case len(lacks) > 0:
@@ -163,7 +168,7 @@ func better(a, b Pair, req Request) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(b.attraction(req), a.attraction(req)), cmp.Compare(b.free(req.Pool), a.free(req.Pool)),
+	return cmp.Or(cmp.Compare(b.attraction(req), a.attraction(req)), req.Group.compare(&a, &b, req), cmp.Compare(b.free(req.Pool), a.free(req.Pool)),
 		cmp.Compare(a.LUNs, b.LUNs), cmp.Compare(a.Name, b.Name))
 }
 

@@ -57,8 +57,8 @@ type LogicalUnitSpec struct {
 
 	// PreferredNode of the pair, a or b, that should own the LUN. It can be changed: the pair moves
 	// the LUN there when the hosts can use that node, usually within a minute. Empty: when the LUN
-	// is created, it is the node nearer to the consumer, or else the pair chooses; later nothing
-	// changes.
+	// is created, it is the node that keeps a ConsistencyGroup spread, or the node nearer to the
+	// consumer, or else the pair chooses; later nothing changes.
 	// +kubebuilder:validation:Enum="";a;b
 	// +optional
 	PreferredNode string `json:"preferredNode,omitempty"`
@@ -214,9 +214,10 @@ type Placement struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Pool string `json:"pool,omitempty"`
-	// Home is the node of the pair, a or b, that is nearer to the consumer, and becomes the
-	// preferred node of the LUN when it is created, unless spec.preferredNode names one. Empty: no
-	// node is nearer, and the pair chooses.
+	// Home is the node of the pair, a or b, that is nearer to the consumer, or for a claim of a
+	// ConsistencyGroup the node that keeps the group spread. It becomes the preferred node of the
+	// LUN when it is created, unless spec.preferredNode names one. Empty: no node is nearer, and
+	// the pair chooses.
 	// +kubebuilder:validation:Enum="";a;b
 	// +optional
 	Home string `json:"home,omitempty"`

@@ -48,6 +48,10 @@ const (
 	ReasonUnreachable   = "NodeUnreachable"    // the operator cannot reach a node; the other one reports that both are in sync
 	ReasonDataKept      = "DataKept"           // the object is being deleted, but its data is kept: the message says what to do
 
+	ReasonNoClaims        = "NoClaims"        // the selector of a group selects no claim
+	ReasonConflict        = "Conflict"        // another group selects a claim as well
+	ReasonSeveralClusters = "SeveralClusters" // the LUNs of a group are in several StorageClusters
+
 	ReasonPathUnasked = "NotAskedForTargetPortGroups" // a worker uses a path, but does not request the target port groups on it
 )
 
@@ -67,6 +71,9 @@ const (
 
 // ReasonPlaced is the reason of the event about the pair and the home of a new LUN.
 const ReasonPlaced = "Placed"
+
+// ReasonSpread is the reason of the event about a home that a ConsistencyGroup has changed.
+const ReasonSpread = "Spread"
 
 // Reasons of events about redundancy, of a TargetPair, a Host and claims. The loss of a Host's
 // paths is ReasonPathLost.

@@ -30,6 +30,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/consistencygroup"
 	"github.com/gemel-storage/gemel/controllers/enroll"
 	"github.com/gemel-storage/gemel/controllers/host"
+	"github.com/gemel-storage/gemel/controllers/internal/groups"
 	"github.com/gemel-storage/gemel/controllers/logicalunit"
 	"github.com/gemel-storage/gemel/controllers/pair"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
@@ -172,10 +173,15 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	events := m.GetEventRecorder(v1alpha1.OperatorManager)
 	keeper := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Made: chap.RecordMade(events), Grace: idleCredentials}
 	targets := &pair.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: directory, CHAP: keeper, Events: events}
+	finder, claims, err := groups.NewFinder(m)
+	if err != nil {
+		return err
+	}
+	spread := &consistencygroup.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: directory, Groups: finder, Events: events}
 	if err := errors.Join(
 		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),
-		targets.SetupWithManager(m), logicalunit.SetupWithManager(m, directory, keeper), o.enrolment(m, targets), snapshot.SetupWithManager(m, directory),
-		(&consistencygroup.Reconciler{Client: m.GetClient(), Version: Version, Events: events}).SetupWithManager(m),
+		targets.SetupWithManager(m), logicalunit.SetupWithManager(m, directory, keeper, finder), o.enrolment(m, targets), snapshot.SetupWithManager(m, directory),
+		spread.SetupWithManager(m, claims),
 		(&host.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Targets: directory, Events: events}).SetupWithManager(m),
 		m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("ping", healthz.Ping),
 	); err != nil {

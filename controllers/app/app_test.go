@@ -129,13 +129,15 @@ func TestOperatorRunsWithItsRBACRules(t *testing.T) {
 		x := meta.FindStatusCondition(lu.Status.Conditions, v1alpha1.ConditionReady)
 		return err == nil && x != nil && x.Reason == v1alpha1.ReasonInvalid && strings.Contains(x.Message, "StorageCluster nowhere does not exist"), fmt.Sprintf("%v %+v", err, x)
 	}))
-	// A ConsistencyGroup gets a condition in any namespace.
+	// A ConsistencyGroup gets a condition in any namespace: its reconciler and the cache of claims
+	// work.
 	g := &v1alpha1.ConsistencyGroup{ObjectMeta: metav1.ObjectMeta{Namespace: envtest.Namespace(t, cfg), Name: "db"}}
+	g.Spec.Selector.MatchLabels = map[string]string{"app": "db"}
 	ok(c.Create(ctx, g))
 	ok(harness.Wait(ctx, "the group has a condition", func() (bool, string) {
 		err := c.Get(ctx, client.ObjectKeyFromObject(g), g)
 		x := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionReady)
-		return err == nil && x != nil && x.Reason == v1alpha1.ReasonNotSupported, fmt.Sprintf("%v %+v", err, x)
+		return err == nil && x != nil && x.Reason == v1alpha1.ReasonNoClaims, fmt.Sprintf("%v %+v", err, x)
 	}))
 	// Every replica answers a worker, not only the leader: that it has no LUN of the pair, which is
 	// the last check.

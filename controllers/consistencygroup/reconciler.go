@@ -1,41 +1,57 @@
-// Package consistencygroup reconciles ConsistencyGroups, which this release does not support: each
-// gets the condition Ready False with reason NotSupported. Nothing is done with their claims, and
-// they have no finalizer, so that a release that supports them finds them unchanged.
+// Package consistencygroup reconciles ConsistencyGroups: it reports their claims and LUNs, and
+// evens out the homes of the LUNs over the two nodes of each pair. A group has no finalizer: when
+// it is deleted, nothing about the LUNs changes.
 package consistencygroup
 
 import (
 	"context"
-	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/controllers/internal/claims"
+	"github.com/gemel-storage/gemel/controllers/internal/groups"
 	"github.com/gemel-storage/gemel/controllers/internal/object"
+	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/apply"
+)
+
+const (
+	interval = 5 * time.Minute  // between reconciles of a group without changes, plus a random part
+	retry    = 15 * time.Second // between reconciles of a group that is not spread
 )
 
 // Reconciler of ConsistencyGroups.
 type Reconciler struct {
 	client.Client
-	Version string // of this release
-	Events  events.EventRecorder
+	Live   client.Reader // never a cache; read before a home is changed
+	Pairs  pairconn.Pairs
+	Groups *groups.Finder
+	Events events.EventRecorder
+	Now    func() time.Time // nil: time.Now
+	// Settle is how long events of claims and LUNs are gathered before their group is reconciled;
+	// default 2 s.
+	Settle time.Duration
+
+	changed sync.Map // types.UID of a LogicalUnit → setting
 }
 
-// message says what is not supported and what to do instead.
-func (r *Reconciler) message() string {
-	return fmt.Sprintf("Gemel %s does not support ConsistencyGroups: the volumes of its claims are placed, snapshotted and moved independently. "+
-		"For snapshots of several volumes at one point in time, stop or freeze the application while the VolumeSnapshots are taken; "+
-		"to place a volume, use preferredNode of its StorageClass or VolumeAttributesClass. You can keep the object for a release that supports it", r.Version)
+func (r *Reconciler) now() time.Time {
+	if r.Now != nil {
+		return r.Now()
+	}
+	return time.Now()
 }
 
-// Reconcile sets the condition Ready to False, and records an event if it has changed.
+// Reconcile writes the status of a group, and changes one home at most.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	g := &v1alpha1.ConsistencyGroup{}
 	if err := r.Get(ctx, req.NamespacedName, g); err != nil {
@@ -45,23 +61,35 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	before := g.DeepCopy()
-	f := finding.New(v1alpha1.ReasonNotSupported, "%s", r.message())
+	v := &view{}
+	problem, message, again := finding.New(v1alpha1.ReasonInvalid, ""), "", interval+rand.N(interval/4)
+	if _, err := groups.Selector(g); err != nil {
+		problem.Message = err.Error()
+	} else {
+		if v, err = r.look(ctx, g); err != nil {
+			return ctrl.Result{}, err
+		}
+		if problem, message = v.judge(g); problem == nil && g.Spec.Spread != v1alpha1.SpreadNone {
+			note, wait := r.evenOut(ctx, g, v)
+			message += note
+			if wait {
+				again = retry
+			}
+		}
+	}
+	v.report(&g.Status)
 	g.Status.ObservedGeneration = g.Generation
-	changed := finding.Set(&g.Status.Conditions, v1alpha1.ConditionReady, g.Generation, f, "", "")
-	if equality.Semantic.DeepEqual(before.Status, g.Status) {
-		return ctrl.Result{}, nil
+	changed := finding.Set(&g.Status.Conditions, v1alpha1.ConditionReady, g.Generation, problem, v1alpha1.ReasonReady, message)
+	if !equality.Semantic.DeepEqual(before.Status, g.Status) {
+		if err := apply.PatchStatus(ctx, r, g, before); err != nil {
+			return object.RequeueIfStale(err)
+		}
 	}
-	err := apply.PatchStatus(ctx, r, g, before)
-	if err == nil && changed {
-		r.Events.Eventf(g, nil, corev1.EventTypeWarning, f.Reason, "Reconcile", "%s", f.Message)
+	switch {
+	case changed && problem == nil:
+		r.Events.Eventf(g, nil, corev1.EventTypeNormal, v1alpha1.ReasonReady, "Reconcile", "%s", claims.Note(message))
+	case changed && problem.Reason != v1alpha1.ReasonProgressing: // normal progress is not worth an event
+		r.Events.Eventf(g, nil, corev1.EventTypeWarning, problem.Reason, "Reconcile", "%s", claims.Note(problem.Message))
 	}
-	return object.RequeueIfStale(err)
-}
-
-// SetupWithManager registers the reconciler for new groups and changed specs.
-func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
-	return ctrl.NewControllerManagedBy(m).
-		For(&v1alpha1.ConsistencyGroup{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Named("consistencygroup").
-		Complete(r)
+	return ctrl.Result{RequeueAfter: again}, nil
 }

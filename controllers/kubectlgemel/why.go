@@ -90,6 +90,9 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 	}
 	restricted(ch, lu)
 	placed(ch, lu)
+	if err := grouped(ctx, c, ch, pvc); err != nil {
+		return err
+	}
 	p := &v1alpha1.TargetPair{}
 	if err := c.Get(ctx, client.ObjectKey{Name: lu.Spec.Placement.Pair}, p); err != nil {
 		return err

@@ -32,8 +32,8 @@ func (p *pass) consumer(ctx context.Context) placement.Location {
 }
 
 // nearHost is the node of the pair that is nearer to a host than the other one; nil if there is
-// none, if the host is not a worker (nil), or where the spec says where the LUN belongs. It is read
-// from the cache alone: an attach waits for nothing because of it.
+// none, if the host is not a worker (nil), or where the spec or the spread of a group says where
+// the LUN belongs. It is read from the cache alone: an attach waits for nothing because of it.
 func (p *pass) nearHost(ctx context.Context, host *v1alpha1.Host) *targetv1.Near {
 	if host == nil || p.lu.Spec.PreferredNode != "" || p.lu.Spec.PinnedNode != "" {
 		return nil
@@ -45,7 +45,7 @@ func (p *pass) nearHost(ctx context.Context, host *v1alpha1.Host) *targetv1.Near
 	}
 	at := []placement.Pair{placement.FromObject(&pair, 0)}
 	p.locate(ctx, at)
-	if node, by := at[0].Nearer(placement.Location{Worker: host.Name, Labels: p.labelsOf(ctx, host.Name)}); node != "" {
+	if node, by := at[0].Nearer(placement.Location{Worker: host.Name, Labels: p.labelsOf(ctx, host.Name)}); node != "" && p.staysSpread(ctx, node) {
 		return &targetv1.Near{Node: node, By: by}
 	}
 	return nil

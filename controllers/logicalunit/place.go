@@ -94,7 +94,7 @@ func (p *pass) place(ctx context.Context) error {
 	if req.Consumer.Known() {
 		p.locate(ctx, list)
 	}
-	choice, err := placement.Choose(list, req)
+	choice, err := p.choose(ctx, list, req)
 	switch {
 	case errors.Is(err, placement.ErrNotReady):
 		return finding.Wait(v1alpha1.ReasonPairDown, "%v", err)
@@ -157,16 +157,22 @@ func (p *pass) candidates(ctx context.Context, spec *v1alpha1.StorageClusterSpec
 	if err := p.List(ctx, &units, client.UnsafeDisableDeepCopy); err != nil { // only counted
 		return nil, fmt.Errorf("LogicalUnits: %w", err)
 	}
-	count := map[string]int{}
+	count, owned := map[string]int{}, map[string]map[string]int{}
 	for i := range units.Items {
 		if at := units.Items[i].Spec.Placement; at != nil {
 			count[at.Pair]++
+			if owned[at.Pair] == nil {
+				owned[at.Pair] = map[string]int{}
+			}
+			owned[at.Pair][units.Items[i].Status.Owner]++
 		}
 	}
 	var out []placement.Pair
 	for i := range pairs.Items {
 		if o := &pairs.Items[i]; o.Spec.Cluster == p.lu.Spec.Cluster && (only == "" || o.Name == only) {
-			out = append(out, placement.FromObject(o, count[o.Name]))
+			c := placement.FromObject(o, count[o.Name])
+			c.Owned = owned[o.Name]
+			out = append(out, c)
 		}
 	}
 	var all sync.WaitGroup

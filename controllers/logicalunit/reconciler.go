@@ -23,6 +23,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/controllers/internal/groups"
 	"github.com/gemel-storage/gemel/controllers/internal/object"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
@@ -36,6 +37,8 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// CHAP has the credentials of hosts; nil: hosts log in by name only.
 	CHAP *chap.Keeper
+	// Groups finds the ConsistencyGroup of a LUN; nil: no LUN is a member of one.
+	Groups *groups.Finder
 	// Refresh is the interval between reconciles without a change; default 1 min, plus a random
 	// part.
 	Refresh time.Duration
@@ -43,6 +46,7 @@ type Reconciler struct {
 	// moves, inSync, allocated); default 30 s.
 	Lazy time.Duration
 
+	reserved     reservations
 	statusWrites sync.Map // types.UID → time.Time of the last write of the status
 }
 

@@ -25,6 +25,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/internal/groups"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
@@ -164,7 +165,7 @@ func setup(t *testing.T, change func(*v1alpha1.LogicalUnit)) *fixture {
 	if change != nil {
 		change(lu)
 	}
-	f.c = fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(lu).WithObjects(lu,
+	f.c = fake.NewClientBuilder().WithScheme(s).WithIndex(&corev1.PersistentVolume{}, groups.VolumeIndex, groups.VolumeKeys).WithIndex(lu, groups.UnitIndex, groups.UnitKeys).WithStatusSubresource(lu).WithObjects(lu,
 		&v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.TargetPairSpec{Cluster: "c"}}).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			f.writes++

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
+	"github.com/gemel-storage/gemel/controllers/internal/groups"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
@@ -32,11 +33,12 @@ const workers = 32
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits,verbs=get;list;watch;update;patch
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits/finalizers,verbs=update
-// +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots;targetpairs;hosts,verbs=get;list;watch
+// +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots;targetpairs;hosts;consistencygroups,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims;persistentvolumes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs, c *chap.Keeper) error {
-	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager), CHAP: c}
+func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs, c *chap.Keeper, g *groups.Finder) error {
+	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager), CHAP: c, Groups: g}
 	return r.Setup(mgr)
 }
 
