@@ -217,6 +217,9 @@ type entry struct {
 	Snap    int       `json:"snap,omitempty"`    // slot of a snapshot of LUN, from 1
 	Step    snapStep  `json:"step,omitempty"`
 	Born    uint64    `json:"born,omitempty"` // of the object that it means
+	Group   groupStep `json:"group,omitempty"`
+	Attempt uint64    `json:"attempt,omitempty"` // of the group, also of an object that is made for it
+	Members []member  `json:"members,omitempty"`
 }
 
 func (h *host) applyEntry(index uint64, raw []byte, joining bool) scsi.Result {
@@ -235,6 +238,8 @@ func (h *host) applyEntry(index uint64, raw []byte, joining bool) scsi.Result {
 			h.disk.meta.Lost[l] = ^uint64(0)
 		}
 		return scsi.OK
+	case e.Group > 0:
+		return h.applyGroup(&e, joining)
 	case e.Snap > 0:
 		return h.applySnap(&e, index, joining)
 	case e.Publish != 0:

@@ -60,10 +60,11 @@ type metaState struct {
 	Units []unitMeta `json:"units"`
 	Snaps []snap     `json:"snaps"` // by slot
 	Lost  []uint64   `json:"lost"`  // by LUN: the hosts that get MEDIUM ERROR until they publish it again (R8)
+	Group groupState `json:"group,omitzero"`
 }
 
 func (m metaState) clone() metaState {
-	return metaState{m.Index, slices.Clone(m.Units), slices.Clone(m.Snaps), slices.Clone(m.Lost)}
+	return metaState{m.Index, slices.Clone(m.Units), slices.Clone(m.Snaps), slices.Clone(m.Lost), m.Group}
 }
 
 func newDisk(id string, luns, slots, blocks, pages int) *disk {

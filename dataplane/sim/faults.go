@@ -230,7 +230,7 @@ func (w *world) onRequest() []fault {
 		{"disk moved", func() bool { return w.move(w.any()) }},
 		{"owner dies after its partner has refused a write", w.diesRefused},
 		{"lone disk moved and the arbiter set back", func() bool { return w.part(w.moveAndSetBack) }},
-	}, w.snapFaults()...)
+	}, append(w.snapFaults(), w.cutFaults()...)...)
 }
 
 // compound are faults that come together: what one delays the other overtakes. Drawn apart they

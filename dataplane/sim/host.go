@@ -40,6 +40,7 @@ type host struct {
 	attempts map[*pair.Op]*attempt // of hosts, at this node
 	moves    map[uint64]func(res scsi.Result, index uint64)
 	quiets   map[uint64]func(scsi.Result)
+	cut      *cutHold
 	nextID   uint64
 	moving   int // transfers whose outcome is open
 
@@ -157,7 +158,7 @@ func (h *host) boot() {
 	h.late, h.frozen, h.linkUp, h.moving, h.applies = nil, 0, false, 0, 0
 	h.broken, h.failed, h.sick = false, false, false
 	h.phase, h.epoch, h.excluding, h.resyncing, h.installed, h.flushedAll = pair.Starting, 0, false, false, 0, 0
-	h.listed = nil
+	h.listed, h.cut = nil, nil
 	h.whole, h.compared, h.lookAt, h.looking = [snapSlots]uint64{}, [snapSlots][]bool{}, 0, [snapSlots]int64{}
 	h.disk.evict(func() bool { h.harmed = w.now; return !w.shape.pagesStay || w.chance(0.5) })
 	inc := pair.Incarnation{Boot: h.bootID(), Nonce: w.rnd.Uint64() | 1}

@@ -67,29 +67,44 @@ func (h *host) judgeSnap(slot int) {
 	}
 }
 
-// instant says why no instant within the bounds exists at which a LUN could have held some values:
+// shown is what a snapshot of a LUN holds, by block.
+type shown struct {
+	lun    int
+	values []uint64
+}
+
+// instant says why no instant within the bounds exists at which a LUN could have held some values.
+func (w *world) instant(lun int, values []uint64, at instant) string {
+	return w.instantOf([]shown{{lun, values}}, at)
+}
+
+// instantOf says why no instant within the bounds exists at which LUNs could have held some values:
 // one of them was written after it, or one is older than a write that was acknowledged before it.
 // What is known of the instant is that it is not before the start of any write that it shows.
-func (w *world) instant(lun int, values []uint64, at instant) string {
+func (w *world) instantOf(all []shown, at instant) string {
 	begun := at.from
-	for b, v := range values {
-		from, _, has := w.span(lun, b, v)
-		switch {
-		case v == 0: // as at the beginning, or unmapped
-		case !has:
-			return fmt.Sprintf("block %d holds %d, which no host has written there", b, v)
-		case from > at.to:
-			return fmt.Sprintf("block %d holds %d, whose write began at %.3fms", b, v, float64(from)/1e6)
-		default:
-			begun = max(begun, from)
+	for _, x := range all {
+		for b, v := range x.values {
+			from, _, has := w.span(x.lun, b, v)
+			switch {
+			case v == 0: // as at the beginning, or unmapped
+			case !has:
+				return fmt.Sprintf("block %d of LUN %d holds %d, which no host has written there", b, x.lun+1, v)
+			case from > at.to:
+				return fmt.Sprintf("block %d of LUN %d holds %d, whose write began at %.3fms", b, x.lun+1, v, float64(from)/1e6)
+			default:
+				begun = max(begun, from)
+			}
 		}
 	}
-	for b, v := range values {
-		_, to, _ := w.span(lun, b, v)
-		for _, r := range w.history.blocks[lun][b] {
-			if r.changes() && !r.optional && r.ret < begun && r.call > to {
-				return fmt.Sprintf("block %d holds %d, and %d was acknowledged there at %.3fms, before a write that is in it or the mark, at %.3fms",
-					b, v, r.value, float64(r.ret)/1e6, float64(begun)/1e6)
+	for _, x := range all {
+		for b, v := range x.values {
+			_, to, _ := w.span(x.lun, b, v)
+			for _, r := range w.history.blocks[x.lun][b] {
+				if r.changes() && !r.optional && r.ret < begun && r.call > to {
+					return fmt.Sprintf("block %d of LUN %d holds %d, and %d was acknowledged there at %.3fms, before a write that is in it or the mark, at %.3fms",
+						b, x.lun+1, v, r.value, float64(r.ret)/1e6, float64(begun)/1e6)
+				}
 			}
 		}
 	}

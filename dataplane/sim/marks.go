@@ -62,6 +62,8 @@ const (
 	markSnapVoid
 	markSnapDeleted
 	markInstant
+	markCut
+	markCutVoid
 	markProof
 	markGhost
 	markForced
@@ -113,6 +115,7 @@ var markNames = [marks]string{
 	markTaken:       "a lone member finds the record forced", markForked: "a lone member finds another record of its epoch",
 	markImpatient: "a host gives a command up",
 	markBothPower: "both nodes lost power", markLost: "hosts get MEDIUM ERROR after a loss", markSnapshot: "snapshot taken", markSnapUndone: "a snapshot left by a dead proposer is undone", markSnapVoid: "a snapshot whose copy cannot end is undone", markSnapDeleted: "a snapshot is deleted",
+	markCut: "a cut through LUNs is judged against what hosts saw", markCutVoid: "a node that was not told asks the log about a cut",
 	markInstant: "a snapshot is judged against what hosts saw", markProof: "a host shows a sign of life", markGhost: "a command arrives whose host has gone on", markYield: "record: yield", markPublished: "a host publishes again after a loss",
 }
 

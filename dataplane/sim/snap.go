@@ -123,6 +123,8 @@ func (h *host) applySnap(e *entry, index uint64, joining bool) scsi.Result {
 	s := &d.meta.Snaps[slot]
 	born := s.Born
 	switch {
+	case e.Step == snapPrepare && e.Attempt != 0 && e.Attempt != d.meta.Group.Attempt:
+		return scsi.Busy
 	case e.Step == snapPrepare && s.Born == 0:
 		d.reset(h.w.shape.luns + slot)
 		*s = snap{Born: index, LUN: e.LUN, Stage: stagePrepared}
@@ -132,6 +134,7 @@ func (h *host) applySnap(e *entry, index uint64, joining bool) scsi.Result {
 	case e.Step == snapCommit && s.Stage == stageMarked && s.Born == e.Born:
 		s.Stage = stageReady
 		h.judgeSnap(slot)
+		h.judgeCut(s.Born)
 	case e.Step == snapAbort && s.Stage != stageNone && s.Stage != stageReady && s.Born == e.Born:
 		h.removes(slot)
 	case e.Step == snapDelete && s.Stage == stageReady && s.Born == e.Born:

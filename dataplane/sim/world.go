@@ -87,6 +87,8 @@ type world struct {
 	ids       int                 // stores made
 	instants  map[uint64]instant  // of snapshots, by Born
 	contents  map[uint64][]uint64 // of those that were committed
+	cuts      [][]member          // that the log has, as nodes applied them
+	attempts  uint64              // of the group
 	atMark    func()              // what follows the next mark of a snapshot
 	atRefusal func(*host)         // what follows when a forwarded write finds no space at its partner
 	lateLooks int64               // until then answers to looks at copies are late
