@@ -154,9 +154,14 @@ func (f *fake) PrepareGroup(ctx context.Context, members []meta.Snapshot) error 
 	return nil
 }
 
-func (f *fake) HoldGroup(context.Context, string, uint64, time.Duration) error { return f.err }
+func (f *fake) HoldGroup(context.Context, string, uint64, time.Duration) (uint64, error) {
+	return 12, f.err
+}
 
-func (f *fake) CutGroup(ctx context.Context, group string, attempt uint64) (time.Duration, error) {
+func (f *fake) CutGroup(ctx context.Context, group string, attempt, hold uint64) (time.Duration, error) {
+	if hold != 12 {
+		return 0, meta.ErrAborted
+	}
 	seqs := map[string]uint64{}
 	for _, s := range f.state.Members(group) {
 		seqs[s.Source] = f.state.LUNs[s.Source].Seq

@@ -78,7 +78,11 @@ func (c *server) HoldGroupSnapshot(ctx context.Context, req *targetv1.HoldGroupS
 	if err := c.step(req.GroupUuid, req.Attempt); err != nil {
 		return nil, err
 	}
-	return &targetv1.HoldGroupSnapshotResponse{}, grpcError(c.n.HoldGroup(ctx, req.GroupUuid, req.Attempt, req.Ttl.AsDuration()))
+	hold, err := c.n.HoldGroup(ctx, req.GroupUuid, req.Attempt, req.Ttl.AsDuration())
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	return &targetv1.HoldGroupSnapshotResponse{Hold: hold}, nil
 }
 
 // CutGroupSnapshot implements targetv1.TargetServiceServer.
@@ -86,7 +90,7 @@ func (c *server) CutGroupSnapshot(ctx context.Context, req *targetv1.CutGroupSna
 	if err := c.step(req.GroupUuid, req.Attempt); err != nil {
 		return nil, err
 	}
-	held, err := c.n.CutGroup(ctx, req.GroupUuid, req.Attempt)
+	held, err := c.n.CutGroup(ctx, req.GroupUuid, req.Attempt, req.Hold)
 	if err != nil {
 		return nil, grpcError(err)
 	}

@@ -43,10 +43,14 @@ func TestGroupSnapshotSteps(t *testing.T) {
 	member := &targetv1.CreateSnapshotRequest{Uuid: snap, Name: "s", SourceLunUuid: lun}
 	g, err = c.PrepareGroupSnapshot(ctx, &targetv1.PrepareGroupSnapshotRequest{GroupUuid: group, Attempt: 2, Members: []*targetv1.CreateSnapshotRequest{member}})
 	looks(g, err, 2, targetv1.GroupSnapshotMember_STAGE_EMPTY)
-	if _, err := c.HoldGroupSnapshot(ctx, &targetv1.HoldGroupSnapshotRequest{GroupUuid: group, Attempt: 2, Ttl: durationpb.New(time.Second)}); err != nil {
-		t.Error(err)
+	hold, err := c.HoldGroupSnapshot(ctx, &targetv1.HoldGroupSnapshotRequest{GroupUuid: group, Attempt: 2, Ttl: durationpb.New(time.Second)})
+	if err != nil {
+		t.Fatal(err)
 	}
-	r, err := c.CutGroupSnapshot(ctx, &targetv1.CutGroupSnapshotRequest{GroupUuid: group, Attempt: 2})
+	if _, err := c.CutGroupSnapshot(ctx, &targetv1.CutGroupSnapshotRequest{GroupUuid: group, Attempt: 2, Hold: 3}); status.Code(err) != codes.FailedPrecondition {
+		t.Errorf("another hold: %v", err)
+	}
+	r, err := c.CutGroupSnapshot(ctx, &targetv1.CutGroupSnapshotRequest{GroupUuid: group, Attempt: 2, Hold: hold.Hold})
 	if err != nil || r.Held.AsDuration() != 7*time.Millisecond {
 		t.Errorf("%v, %v", r, err)
 	}

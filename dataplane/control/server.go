@@ -64,11 +64,12 @@ type Node interface {
 	CreateSnapshot(ctx context.Context, s meta.Snapshot) error
 	// BeginGroup raises the attempt of a group snapshot, and removes its members if discard is set
 	// or none comes ever after; PrepareGroup makes the members of the last attempt; HoldGroup holds
-	// their commands for at most ttl; CutGroup marks all of them, and says how long they were held.
+	// their commands for at most ttl, and names that hold; CutGroup marks all of them, and says how
+	// long they were held.
 	BeginGroup(ctx context.Context, e meta.BeginGroup, discard bool) error
 	PrepareGroup(ctx context.Context, members []meta.Snapshot) error
-	HoldGroup(ctx context.Context, group string, attempt uint64, ttl time.Duration) error
-	CutGroup(ctx context.Context, group string, attempt uint64) (held time.Duration, err error)
+	HoldGroup(ctx context.Context, group string, attempt uint64, ttl time.Duration) (hold uint64, err error)
+	CutGroup(ctx context.Context, group string, attempt, hold uint64) (held time.Duration, err error)
 	// UnmapHost returns when nothing of the host, of all hosts if it is empty, can happen to the
 	// LUN any more (R11c).
 	UnmapHost(ctx context.Context, lun, host string) error

@@ -71,16 +71,16 @@ func (n *Node) hold(ctx context.Context, luns []string, limit time.Duration) (id
 }
 
 // HoldGroup implements control.Node.
-func (n *Node) HoldGroup(ctx context.Context, group string, attempt uint64, ttl time.Duration) error {
+func (n *Node) HoldGroup(ctx context.Context, group string, attempt uint64, ttl time.Duration) (hold uint64, err error) {
 	if err := n.groupsKnown(); err != nil {
-		return err
+		return 0, err
 	}
 	if ttl <= 0 || ttl > groupHoldMax {
-		return fmt.Errorf("ttl: %v is not above 0 and up to %v: %w", ttl, groupHoldMax, meta.ErrInvalid)
+		return 0, fmt.Errorf("ttl: %v is not above 0 and up to %v: %w", ttl, groupHoldMax, meta.ErrInvalid)
 	}
 	plan, err := n.planGroup(group, attempt)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ttl)
 	defer cancel()
@@ -101,8 +101,9 @@ func (n *Node) HoldGroup(ctx context.Context, group string, attempt uint64, ttl 
 		if errors.Is(err, context.DeadlineExceeded) {
 			err = fmt.Errorf("the commands of the members did not end within %v: %w", ttl, control.ErrUnavailable)
 		}
+		return 0, err
 	}
-	return err
+	return name.Token, nil
 }
 
 // holdGroup asks the other node to hold its LUNs.
@@ -202,8 +203,8 @@ func (n *Node) tellOther(method string, what any) {
 
 // CutGroup implements control.Node: both nodes fix their holds and begin with the copies of all
 // members, whose changes then continue, and one entry of the log marks them.
-func (n *Node) CutGroup(ctx context.Context, group string, attempt uint64) (held time.Duration, err error) {
-	h, err := n.fixGroup(func(h *groupHold) bool { return h.asked && h.Attempt == attempt }, group, attempt)
+func (n *Node) CutGroup(ctx context.Context, group string, attempt, hold uint64) (held time.Duration, err error) {
+	h, err := n.fixGroup(func(h *groupHold) bool { return h.asked && h.Attempt == attempt && h.Token == hold }, group, attempt)
 	if err != nil {
 		n.groups.tally.refused.Add(1)
 		return 0, err
@@ -240,7 +241,7 @@ func (n *Node) fixGroup(is func(*groupHold) bool, group string, attempt uint64) 
 	h := n.groups.holds[group]
 	if h == nil || !is(h) {
 		n.groups.mu.Unlock()
-		return nil, fmt.Errorf("node %s holds nothing for attempt %d of group snapshot %s: %w", n.self, attempt, group, meta.ErrAborted)
+		return nil, fmt.Errorf("node %s does not hold what attempt %d of group snapshot %s relies on: %w", n.self, attempt, group, meta.ErrAborted)
 	}
 	h.fixed = true
 	n.groups.mu.Unlock()

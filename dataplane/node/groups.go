@@ -54,16 +54,19 @@ func (n *Node) BeginGroup(ctx context.Context, e meta.BeginGroup, discard bool) 
 	n.groupEnded(endedGroup{e.UUID, below})
 	n.tellOther("group_ended", endedGroup{e.UUID, below})
 	if discard || e.Final {
-		return n.discardGroup(ctx, e.UUID)
+		return n.discardGroup(ctx, e)
 	}
 	return nil
 }
 
-// discardGroup removes the members of a group. The log lets none be made meanwhile but those of the
-// last attempt, whose coordinator has asked for it.
-func (n *Node) discardGroup(ctx context.Context, group string) error {
+// discardGroup removes the members of a group, but for those that were cut in this attempt: the
+// request may come late. The log lets none of an earlier attempt be made meanwhile.
+func (n *Node) discardGroup(ctx context.Context, g meta.BeginGroup) error {
 	var errs []error
-	for _, s := range n.members(group) {
+	for _, s := range n.members(g.UUID) {
+		if !g.Final && s.Attempt >= g.Attempt && s.Stage != meta.Empty {
+			continue
+		}
 		e := &meta.Entry{Abort: &meta.Object{UUID: s.UUID, Born: s.Born}}
 		if s.Stage == meta.Ready {
 			e = &meta.Entry{DeleteSnapshot: &meta.Object{UUID: s.UUID}}

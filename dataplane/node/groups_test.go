@@ -29,6 +29,7 @@ type groupRig struct {
 	luns  []string
 	devs  []*initiator.Device
 	snaps []string
+	held  uint64                       // the last hold that was answered
 	c     targetv1.TargetServiceClient // of the node that is asked
 }
 
@@ -57,12 +58,15 @@ func (r *groupRig) prepare(attempt uint64) error {
 }
 
 func (r *groupRig) hold(attempt uint64, ttl time.Duration) error {
-	_, err := r.c.HoldGroupSnapshot(r.ctx, &targetv1.HoldGroupSnapshotRequest{GroupUuid: r.group, Attempt: attempt, Ttl: durationpb.New(ttl)})
+	a, err := r.c.HoldGroupSnapshot(r.ctx, &targetv1.HoldGroupSnapshotRequest{GroupUuid: r.group, Attempt: attempt, Ttl: durationpb.New(ttl)})
+	if err == nil {
+		r.held = a.Hold
+	}
 	return err
 }
 
 func (r *groupRig) cut(attempt uint64) error {
-	_, err := r.c.CutGroupSnapshot(r.ctx, &targetv1.CutGroupSnapshotRequest{GroupUuid: r.group, Attempt: attempt})
+	_, err := r.c.CutGroupSnapshot(r.ctx, &targetv1.CutGroupSnapshotRequest{GroupUuid: r.group, Attempt: attempt, Hold: r.held})
 	return err
 }
 
@@ -206,7 +210,7 @@ func TestGroupAttempts(t *testing.T) {
 	r.refused(r.begin(1, false), "was followed by attempt 2")
 	r.refused(r.prepare(1), "is not the last one")
 	r.refused(r.hold(1, groupHoldMax), "attempt 1")
-	r.refused(r.cut(2), "holds nothing")
+	r.refused(r.cut(2), "does not hold")
 	r.refuses(r.hold(2, 0), codes.InvalidArgument, "ttl")
 	r.refuses(r.hold(2, time.Second), codes.InvalidArgument, "ttl")
 	r.holdable(2)
@@ -224,7 +228,7 @@ func TestGroupAttempts(t *testing.T) {
 			t.Errorf("LUN %d is held for an attempt that is over", i)
 		}
 	}
-	r.refused(r.cut(2), "holds nothing")
+	r.refused(r.cut(2), "does not hold")
 	if got := r.nodes[0].members(r.group); len(got) > 0 {
 		t.Errorf("%d members are left", len(got))
 	}
@@ -233,6 +237,12 @@ func TestGroupAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.ready()
+	if err := r.begin(4, true); err != nil { // as it was before the members were made, and comes late
+		t.Fatal(err)
+	}
+	if n := len(r.nodes[0].members(r.group)); n != 2 {
+		t.Errorf("%d members are left", n)
+	}
 	if _, err := r.c.BeginGroupSnapshot(r.ctx, &targetv1.BeginGroupSnapshotRequest{GroupUuid: r.group, Attempt: 4, Final: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -258,6 +268,11 @@ func TestGroupHoldLapses(t *testing.T) {
 		t.Error("a hold has not ended by itself")
 	}
 	r.refused(r.cut(1), "node a")
+	lapsed := r.held // a request that comes late begins another hold, of which nothing is known
+	r.holdable(1)
+	r.held = lapsed
+	r.refused(r.cut(1), "does not hold what attempt 1")
+	r.until("that one ends, too", func() bool { return r.heldBy(r.nodes[0]) == nil })
 	if h := r.heldBy(r.nodes[0]); h != nil {
 		t.Errorf("node a remembers a hold that has lapsed: %+v", h.holdName)
 	}

@@ -128,8 +128,10 @@ func (g *Group) Cut(ctx context.Context, attempt uint64) (held time.Duration, er
 	}
 	begun := time.Now()
 	limit, cancel := context.WithTimeout(ctx, HoldTime)
+	holds := make([]uint64, len(g.Pairs))
 	err = g.each(limit, "hold the members", func(ctx context.Context, i int) error {
-		_, err := g.Pairs[i].Client.HoldGroupSnapshot(ctx, &targetv1.HoldGroupSnapshotRequest{GroupUuid: g.UUID, Attempt: attempt, Ttl: durationpb.New(HoldTime)})
+		r, err := g.Pairs[i].Client.HoldGroupSnapshot(ctx, &targetv1.HoldGroupSnapshotRequest{GroupUuid: g.UUID, Attempt: attempt, Ttl: durationpb.New(HoldTime)})
+		holds[i] = r.GetHold()
 		return err
 	})
 	cancel()
@@ -138,7 +140,7 @@ func (g *Group) Cut(ctx context.Context, attempt uint64) (held time.Duration, er
 	}
 	// Every pair holds its members now. Each cut proves that its hold has lasted since then.
 	err = g.each(ctx, "cut", func(ctx context.Context, i int) error {
-		_, err := g.Pairs[i].Client.CutGroupSnapshot(ctx, &targetv1.CutGroupSnapshotRequest{GroupUuid: g.UUID, Attempt: attempt})
+		_, err := g.Pairs[i].Client.CutGroupSnapshot(ctx, &targetv1.CutGroupSnapshotRequest{GroupUuid: g.UUID, Attempt: attempt, Hold: holds[i]})
 		return err
 	})
 	return time.Since(begun), err

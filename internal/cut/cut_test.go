@@ -49,11 +49,11 @@ func (s *script) PrepareGroupSnapshot(_ context.Context, q *targetv1.PrepareGrou
 }
 
 func (s *script) HoldGroupSnapshot(_ context.Context, q *targetv1.HoldGroupSnapshotRequest, _ ...grpc.CallOption) (*targetv1.HoldGroupSnapshotResponse, error) {
-	return nil, s.note(s.name, fmt.Sprintf("hold %d for %v", q.Attempt, q.Ttl.AsDuration()))
+	return &targetv1.HoldGroupSnapshotResponse{Hold: uint64(s.name[0])}, s.note(s.name, fmt.Sprintf("hold %d for %v", q.Attempt, q.Ttl.AsDuration()))
 }
 
 func (s *script) CutGroupSnapshot(_ context.Context, q *targetv1.CutGroupSnapshotRequest, _ ...grpc.CallOption) (*targetv1.CutGroupSnapshotResponse, error) {
-	return &targetv1.CutGroupSnapshotResponse{}, s.note(s.name, fmt.Sprintf("cut %d", q.Attempt))
+	return &targetv1.CutGroupSnapshotResponse{}, s.note(s.name, fmt.Sprintf("cut %d of hold %c", q.Attempt, rune(q.Hold)))
 }
 
 func (s *script) GetGroupSnapshot(context.Context, *targetv1.GetGroupSnapshotRequest, ...grpc.CallOption) (*targetv1.GroupSnapshot, error) {
@@ -75,7 +75,7 @@ func TestEachStepEndsEverywhereBeforeTheNext(t *testing.T) {
 		t.Fatal(held, err)
 	}
 	want := [][]string{{"p begin 4 discard=true final=false", "q begin 4 discard=true final=false"}, {"p prepare 4 of 1", "q prepare 4 of 2"},
-		{"p hold 4 for 800ms", "q hold 4 for 800ms"}, {"p cut 4", "q cut 4"}}
+		{"p hold 4 for 800ms", "q hold 4 for 800ms"}, {"p cut 4 of hold p", "q cut 4 of hold q"}}
 	if len(c.list) != 8 {
 		t.Fatalf("%q", c.list)
 	}
@@ -89,7 +89,7 @@ func TestEachStepEndsEverywhereBeforeTheNext(t *testing.T) {
 
 // A step that fails at one pair ends the attempt, and names pair and step.
 func TestStepThatFailsEndsTheAttempt(t *testing.T) {
-	for i, call := range []string{"q begin 4 discard=true final=false", "p prepare 4 of 1", "q hold 4 for 800ms", "p cut 4"} {
+	for i, call := range []string{"q begin 4 discard=true final=false", "p prepare 4 of 1", "q hold 4 for 800ms", "p cut 4 of hold p"} {
 		g, c, _ := twoPairs()
 		c.fails[call] = codes.Unavailable
 		_, err := g.Cut(t.Context(), 4)

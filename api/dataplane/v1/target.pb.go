@@ -2318,6 +2318,7 @@ func (x *HoldGroupSnapshotRequest) GetTtl() *durationpb.Duration {
 
 type HoldGroupSnapshotResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hold          uint64                 `protobuf:"varint,1,opt,name=hold,proto3" json:"hold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2352,10 +2353,18 @@ func (*HoldGroupSnapshotResponse) Descriptor() ([]byte, []int) {
 	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{31}
 }
 
+func (x *HoldGroupSnapshotResponse) GetHold() uint64 {
+	if x != nil {
+		return x.Hold
+	}
+	return 0
+}
+
 type CutGroupSnapshotRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	GroupUuid     string                 `protobuf:"bytes,1,opt,name=group_uuid,json=groupUuid,proto3" json:"group_uuid,omitempty"`
 	Attempt       uint64                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Hold          uint64                 `protobuf:"varint,3,opt,name=hold,proto3" json:"hold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2400,6 +2409,13 @@ func (x *CutGroupSnapshotRequest) GetGroupUuid() string {
 func (x *CutGroupSnapshotRequest) GetAttempt() uint64 {
 	if x != nil {
 		return x.Attempt
+	}
+	return 0
+}
+
+func (x *CutGroupSnapshotRequest) GetHold() uint64 {
+	if x != nil {
+		return x.Hold
 	}
 	return 0
 }
@@ -4931,12 +4947,14 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\n" +
 	"group_uuid\x18\x01 \x01(\tR\tgroupUuid\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12+\n" +
-	"\x03ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"\x1b\n" +
-	"\x19HoldGroupSnapshotResponse\"R\n" +
+	"\x03ttl\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\"/\n" +
+	"\x19HoldGroupSnapshotResponse\x12\x12\n" +
+	"\x04hold\x18\x01 \x01(\x04R\x04hold\"f\n" +
 	"\x17CutGroupSnapshotRequest\x12\x1d\n" +
 	"\n" +
 	"group_uuid\x18\x01 \x01(\tR\tgroupUuid\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x04R\aattempt\"I\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\x12\x12\n" +
+	"\x04hold\x18\x03 \x01(\x04R\x04hold\"I\n" +
 	"\x18CutGroupSnapshotResponse\x12-\n" +
 	"\x04held\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x04held\"8\n" +
 	"\x17GetGroupSnapshotRequest\x12\x1d\n" +

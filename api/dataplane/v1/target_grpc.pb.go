@@ -85,15 +85,15 @@ type TargetServiceClient interface {
 	// has (FAILED_PRECONDITION), so an earlier coordinator that continues does no harm.
 	//
 	// BeginGroupSnapshot raises the attempt, ends the holds of those before, and returns what the pair has of the group. With
-	// discard it removes the snapshots of the group; with final there is never another attempt.
+	// discard it removes the snapshots of the group, but for those that this attempt has cut; with final there is never another attempt.
 	BeginGroupSnapshot(ctx context.Context, in *BeginGroupSnapshotRequest, opts ...grpc.CallOption) (*GroupSnapshot, error)
 	// PrepareGroupSnapshot makes what the cut needs: empty snapshots on both nodes, and clean caches. Nothing is held.
 	PrepareGroupSnapshot(ctx context.Context, in *PrepareGroupSnapshotRequest, opts ...grpc.CallOption) (*GroupSnapshot, error)
 	// HoldGroupSnapshot has the commands that change the members' data wait, at both nodes, and answers when none is at work. The hold
 	// ends by itself after ttl, at most 800 ms. UNAVAILABLE while a member is held already, for a snapshot or a change of its owner.
 	HoldGroupSnapshot(ctx context.Context, in *HoldGroupSnapshotRequest, opts ...grpc.CallOption) (*HoldGroupSnapshotResponse, error)
-	// CutGroupSnapshot is the instant: one entry of the log marks all members. It ends the hold. FAILED_PRECONDITION unless the hold has lasted
-	// without a break.
+	// CutGroupSnapshot is the instant: one entry of the log marks all members. It ends the hold. FAILED_PRECONDITION unless that hold
+	// has lasted without a break since it was answered.
 	CutGroupSnapshot(ctx context.Context, in *CutGroupSnapshotRequest, opts ...grpc.CallOption) (*CutGroupSnapshotResponse, error)
 	// GetGroupSnapshot returns what the pair has of a group, without a change.
 	GetGroupSnapshot(ctx context.Context, in *GetGroupSnapshotRequest, opts ...grpc.CallOption) (*GroupSnapshot, error)
@@ -430,15 +430,15 @@ type TargetServiceServer interface {
 	// has (FAILED_PRECONDITION), so an earlier coordinator that continues does no harm.
 	//
 	// BeginGroupSnapshot raises the attempt, ends the holds of those before, and returns what the pair has of the group. With
-	// discard it removes the snapshots of the group; with final there is never another attempt.
+	// discard it removes the snapshots of the group, but for those that this attempt has cut; with final there is never another attempt.
 	BeginGroupSnapshot(context.Context, *BeginGroupSnapshotRequest) (*GroupSnapshot, error)
 	// PrepareGroupSnapshot makes what the cut needs: empty snapshots on both nodes, and clean caches. Nothing is held.
 	PrepareGroupSnapshot(context.Context, *PrepareGroupSnapshotRequest) (*GroupSnapshot, error)
 	// HoldGroupSnapshot has the commands that change the members' data wait, at both nodes, and answers when none is at work. The hold
 	// ends by itself after ttl, at most 800 ms. UNAVAILABLE while a member is held already, for a snapshot or a change of its owner.
 	HoldGroupSnapshot(context.Context, *HoldGroupSnapshotRequest) (*HoldGroupSnapshotResponse, error)
-	// CutGroupSnapshot is the instant: one entry of the log marks all members. It ends the hold. FAILED_PRECONDITION unless the hold has lasted
-	// without a break.
+	// CutGroupSnapshot is the instant: one entry of the log marks all members. It ends the hold. FAILED_PRECONDITION unless that hold
+	// has lasted without a break since it was answered.
 	CutGroupSnapshot(context.Context, *CutGroupSnapshotRequest) (*CutGroupSnapshotResponse, error)
 	// GetGroupSnapshot returns what the pair has of a group, without a change.
 	GetGroupSnapshot(context.Context, *GetGroupSnapshotRequest) (*GroupSnapshot, error)
