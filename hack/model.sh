@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the models of docs/tla with TLC: every case of MODEL.cases.txt, or those that CASES names (a regular
-# expression on the first column, or on model/case, as in CASES=Pair/bug). The first row of a table names the constants that a case
+# Checks the models of docs/tla with TLC: every case of Pair.cases.txt and Cut.cases.txt, or those that CASES names (a regular
+# expression on the first column, or on model/case, as in CASES=Cut/). The first row of a table names the constants that a case
 # sets in the model's cfg. The protocol must pass within the bounds of a case, and each removed rule must be found.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -47,7 +47,7 @@ check() {
   printf '%-8s %-64s %10s %6s %5s  %s\n' "$name" "$bug" "${states:--}" "${depth:--}" "$((SECONDS - begun))" "$result"
 }
 
-for model in Pair; do
+for model in Pair Cut; do
   printf '%-8s %-64s %10s %6s %5s  %s\n' "$model" bug states depth s result
   columns=()
   while read -ra fields; do
