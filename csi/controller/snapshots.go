@@ -66,7 +66,7 @@ func (s *Server) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequ
 	defer done()
 	// "If a snapshot corresponding to the specified snapshot_id does not exist [...] the Plugin
 	// MUST reply 0 OK." "INVALID_ARGUMENT: Indicates that the snapshot [...] could not be deleted
-	// because it is part of a group snapshot and CAN NOT be deleted stand alone."
+	// because it is part of a group snapshot [...]."
 	return &csi.DeleteSnapshotResponse{}, grpcError(s.backend.DeleteSnapshot(ctx, req.SnapshotId))
 }
 
