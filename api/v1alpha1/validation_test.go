@@ -304,7 +304,7 @@ func TestSamples(t *testing.T) {
 
 func TestEveryFieldIsExplained(t *testing.T) {
 	files, err := filepath.Glob("../../config/crd/bases/*.yaml")
-	if err != nil || len(files) != 6 {
+	if err != nil || len(files) != 7 {
 		t.Fatal(files, err)
 	}
 	for _, f := range files {
