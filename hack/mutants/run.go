@@ -17,7 +17,7 @@ import (
 
 // mutant is the program without one guard.
 type mutant struct {
-	hazard int           // 0: of the policy that moves ownership; ofCopies
+	hazard int           // 0: of the policy that moves ownership; ofCopies, ofGroups
 	name   string        // the mistake, as it is printed
 	edits  []mutate.Edit // files below the module's root
 	pkg    string        // whose test
@@ -27,6 +27,9 @@ type mutant struct {
 func (m mutant) String() string {
 	if m.hazard == ofCopies {
 		return "copies: " + m.name
+	}
+	if m.hazard == ofGroups {
+		return "groups: " + m.name
 	}
 	if m.hazard == 0 {
 		return "ownership: " + m.name
