@@ -24,8 +24,8 @@ func (p *pass) ensureMembers(ctx context.Context) error {
 			return err
 		}
 		if s == nil && !confirmed {
-			// An operator that was deposed must not create members after the group was destroyed: no
-			// object would know of them.
+			// An operator that was deposed must not create members after the group was destroyed:
+			// no object would know of them.
 			if err := object.Confirm(ctx, p.Live, p.o); err != nil {
 				return err
 			}

@@ -1,5 +1,5 @@
-// Package operator runs the reconcilers of LUNs, snapshots and group snapshots in a test's process, against a real
-// API server and a real pair.
+// Package operator runs the reconcilers of LUNs, snapshots and group snapshots in a test's process,
+// against a real API server and a real pair.
 package operator
 
 import (
