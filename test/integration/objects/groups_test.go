@@ -89,12 +89,15 @@ func (g *grouped) sources() (ids []string) {
 	return ids
 }
 
-// on is what a pair has of a group.
+// on is what a pair has of a group: nothing, if it has not heard of it.
 func (g *grouped) on(p *harness.Pair, id string) *targetv1.GroupSnapshot {
 	g.Helper()
 	var o v1alpha1.LogicalUnitGroupSnapshot
 	g.ok(g.c.Get(g.ctx, client.ObjectKey{Name: id}, &o))
 	r, err := p.Client(0).GetGroupSnapshot(g.ctx, &targetv1.GetGroupSnapshotRequest{GroupUuid: string(o.UID)})
+	if status.Code(err) == codes.NotFound {
+		return &targetv1.GroupSnapshot{}
+	}
 	g.ok(err)
 	return r
 }
