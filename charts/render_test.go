@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	groupsnapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
@@ -32,9 +33,9 @@ func load(t *testing.T) *chart.Chart {
 }
 
 // render is Render of the chart, decoded; set is as in --set, without lists.
-func render(t *testing.T, set map[string]any) ([]client.Object, error) {
+func render(t *testing.T, set map[string]any, apis ...string) ([]client.Object, error) {
 	t.Helper()
-	files, err := Render("gemel", nested(set))
+	files, err := Render("gemel", nested(set), apis...)
 	if err != nil {
 		return nil, err
 	}
@@ -50,9 +51,9 @@ func render(t *testing.T, set map[string]any) ([]client.Object, error) {
 	return out, nil
 }
 
-func mustRender(t *testing.T, set map[string]any) []client.Object {
+func mustRender(t *testing.T, set map[string]any, apis ...string) []client.Object {
 	t.Helper()
-	out, err := render(t, set)
+	out, err := render(t, set, apis...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +79,7 @@ func nested(set map[string]any) map[string]any {
 // scheme of everything that may be installed.
 var scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, snapshotv1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, snapshotv1.AddToScheme, groupsnapshotv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
 			panic(err) // compiled in
 		}

@@ -64,6 +64,11 @@ func snapshot(name string, placed, destroy bool) *v1alpha1.LogicalUnitSnapshot {
 	return o
 }
 
+func group(name string, destroy bool) *v1alpha1.LogicalUnitGroupSnapshot {
+	return &v1alpha1.LogicalUnitGroupSnapshot{ObjectMeta: meta(name), Spec: v1alpha1.LogicalUnitGroupSnapshotSpec{Cluster: "c", Destroy: destroy,
+		Members: []v1alpha1.GroupSnapshotMember{{Source: "x", Snapshot: name + "-0"}}}}
+}
+
 func targetPair(name string, luns int32) *v1alpha1.TargetPair {
 	return &v1alpha1.TargetPair{ObjectMeta: meta(name), Spec: v1alpha1.TargetPairSpec{Cluster: "c", Nodes: []v1alpha1.PairNode{{Name: "a"}, {Name: "b"}}},
 		Status: v1alpha1.TargetPairStatus{LogicalUnits: luns}}
@@ -108,6 +113,7 @@ func TestKeepsData(t *testing.T) {
 			[]client.Object{lun("nowhere", false, false), lun("destroyed", true, true)}},
 		{snapshot("kept", true, false), "it holds data: delete its PersistentVolumeClaim or VolumeSnapshot",
 			[]client.Object{snapshot("nowhere", false, false), snapshot("destroyed", true, true)}},
+		{group("kept", false), "its snapshots hold data: delete its VolumeGroupSnapshot", []client.Object{group("destroyed", true)}},
 		{targetPair("kept", 2), "it holds 2 LUNs: delete their volumes first", []client.Object{targetPair("empty", 0)}},
 		{storageCluster("kept", 3), "it holds 3 LUNs: delete their volumes first", []client.Object{storageCluster("empty", 0)}},
 		{host("kept", 4), "its worker holds 4 LUNs: drain the worker first", []client.Object{host("empty", 0)}},

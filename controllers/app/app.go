@@ -29,6 +29,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/cluster"
 	"github.com/gemel-storage/gemel/controllers/consistencygroup"
 	"github.com/gemel-storage/gemel/controllers/enroll"
+	"github.com/gemel-storage/gemel/controllers/groupsnapshot"
 	"github.com/gemel-storage/gemel/controllers/host"
 	"github.com/gemel-storage/gemel/controllers/internal/groups"
 	"github.com/gemel-storage/gemel/controllers/logicalunit"
@@ -182,6 +183,7 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),
 		targets.SetupWithManager(m), logicalunit.SetupWithManager(m, directory, keeper, finder), o.enrolment(m, targets), snapshot.SetupWithManager(m, directory),
 		spread.SetupWithManager(m, claims),
+		groupsnapshot.SetupWithManager(m, directory),
 		(&host.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Targets: directory, Events: events}).SetupWithManager(m),
 		m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("ping", healthz.Ping),
 	); err != nil {

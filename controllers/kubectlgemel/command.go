@@ -1,12 +1,14 @@
 // Package kubectlgemel is the kubectl plugin: it shows the state of the objects, and does what only
 // an administrator may decide: recreate objects from the disks, promote a node, scrub a pair, move
-// LUNs.
+// LUNs. For app teams it diagnoses a claim, and restores a group snapshot.
 package kubectlgemel
 
 import (
 	"fmt"
 	"time"
 
+	groupsnapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumegroupsnapshot/v1"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -29,15 +31,15 @@ type flags struct{ kubeconfig, context, namespace, system string }
 func Command() *cobra.Command {
 	f := &flags{}
 	cmd := &cobra.Command{Use: "kubectl-gemel", Short: "Show the health of Gemel and diagnose a claim", Version: Version,
-		Long: `kubectl gemel shows the state of Gemel from its objects and those of Kubernetes. Only import --apply, pair promote --accept-loss,
-scrub and transfer change anything.`,
+		Long: `kubectl gemel shows the state of Gemel from its objects and those of Kubernetes. Only group restore, import --apply, pair promote
+--accept-loss, scrub and transfer change anything.`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true}
 	p := cmd.PersistentFlags()
 	p.StringVar(&f.kubeconfig, "kubeconfig", "", "path to the kubeconfig file (default: as for kubectl)")
 	p.StringVar(&f.context, "context", "", "name of the kubeconfig context")
 	p.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the claim (default: that of the context)")
 	p.StringVar(&f.system, "system-namespace", "gemel-system", "namespace of the operator")
-	cmd.AddCommand(f.doctorCommand(), f.importCommand(), f.pairCommand(), f.scrubCommand(), f.topCommand(), f.transferCommand(),
+	cmd.AddCommand(f.doctorCommand(), f.groupCommand(), f.importCommand(), f.pairCommand(), f.scrubCommand(), f.topCommand(), f.transferCommand(),
 		&cobra.Command{Use: "status", Short: "Show clusters, pairs and workers, with problems and remedies", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				c, _, err := f.client()
@@ -144,7 +146,8 @@ func (f *flags) client() (client.Client, string, error) {
 // Scheme has every kind that the plugin reads or creates.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, storagev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, snapshotv1.AddToScheme,
+		groupsnapshotv1.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(s); err != nil {
 			panic(err) // compiled in
 		}

@@ -55,10 +55,11 @@ func (f *flags) doctorCommand() *cobra.Command {
 		return fmt.Errorf("%w: %w", ErrNotExamined, err)
 	}
 	cmd := &cobra.Command{Use: "doctor", Short: "Say what is wrong, why, and what to do, the worst first",
-		Long: `Doctor examines all StorageClusters, TargetPairs, LogicalUnits, LogicalUnitSnapshots and Hosts, and prints a finding for each
-trouble: its severity and object, its cause, the evidence, and the procedure. Critical: hosts do not get their data, data is lost or in
-doubt, or the next failure has that effect. Warning: something does not work or is not redundant. Note: a person should do something, and
-nothing is affected yet. What is only in progress, for as long as it usually takes, is no finding; many alike findings are one.
+		Long: `Doctor examines all StorageClusters, TargetPairs, LogicalUnits, LogicalUnitSnapshots, LogicalUnitGroupSnapshots and Hosts,
+and prints a finding for each trouble: its severity and object, its cause, the evidence, and the procedure. Critical: hosts do not get
+their data, data is lost or in doubt, or the next failure has that effect. Warning: something does not work or is not redundant. Note: a
+person should do something, and nothing is affected yet. What is only in progress, for as long as it usually takes, is no finding; many
+alike findings are one.
 
 It reads these objects from the API server and changes nothing. Exit code: 0 if nothing is wrong, 1 if there is a finding, 2 if it could
 not read the objects.`,
@@ -127,6 +128,9 @@ func (d *Doctor) read(ctx context.Context) (*doctor.Objects, error) {
 		{"LogicalUnitSnapshots", &v1alpha1.LogicalUnitSnapshotList{}, func(l client.ObjectList) {
 			o.Snapshots = append(o.Snapshots, l.(*v1alpha1.LogicalUnitSnapshotList).Items...)
 		}, func() { o.Snapshots = nil }},
+		{"LogicalUnitGroupSnapshots", &v1alpha1.LogicalUnitGroupSnapshotList{}, func(l client.ObjectList) {
+			o.Groups = append(o.Groups, l.(*v1alpha1.LogicalUnitGroupSnapshotList).Items...)
+		}, func() { o.Groups = nil }},
 		{"Hosts", &v1alpha1.HostList{}, func(l client.ObjectList) { o.Hosts = append(o.Hosts, l.(*v1alpha1.HostList).Items...) }, func() { o.Hosts = nil }},
 	} {
 		err := d.pages(ctx, k.list, page, k.keep)
@@ -134,7 +138,7 @@ func (d *Doctor) read(ctx context.Context) (*doctor.Objects, error) {
 			k.drop()
 			err = d.pages(ctx, k.list, 0, k.keep)
 		}
-		if err != nil {
+		if err = withoutGroups(k.list, err); err != nil {
 			return nil, fmt.Errorf("list %s: %w", k.what, err)
 		}
 	}
@@ -187,7 +191,7 @@ func findingsText(o *doctor.Objects, list []doctor.Finding) string {
 	if len(list) > 0 {
 		verdict = strings.Join(counts, ", ")
 	}
-	fmt.Fprintf(&b, "%s; examined: StorageClusters %d, TargetPairs %d, LogicalUnits %d, LogicalUnitSnapshots %d, Hosts %d\n", verdict, len(o.Clusters), len(o.Pairs), len(o.LUNs), len(o.Snapshots), len(o.Hosts))
+	fmt.Fprintf(&b, "%s; examined: StorageClusters %d, TargetPairs %d, LogicalUnits %d, LogicalUnitSnapshots %d, LogicalUnitGroupSnapshots %d, Hosts %d\n", verdict, len(o.Clusters), len(o.Pairs), len(o.LUNs), len(o.Snapshots), len(o.Groups), len(o.Hosts))
 	return b.String()
 }
 

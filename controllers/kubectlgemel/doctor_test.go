@@ -58,7 +58,7 @@ func sickWorld() map[string]client.Object {
 
 func TestDoctorPrintsWhatIsWrong(t *testing.T) {
 	out, err := examined(t, clientOf(fitWorld()), "text")
-	if err != nil || out != "nothing is wrong; examined: StorageClusters 1, TargetPairs 1, LogicalUnits 1, LogicalUnitSnapshots 0, Hosts 1\n" {
+	if err != nil || out != "nothing is wrong; examined: StorageClusters 1, TargetPairs 1, LogicalUnits 1, LogicalUnitSnapshots 0, LogicalUnitGroupSnapshots 0, Hosts 1\n" {
 		t.Errorf("%v\n%s", err, out)
 	}
 	out, err = examined(t, clientOf(sickWorld()), "text")
@@ -81,7 +81,7 @@ WARNING  LogicalUnit/lun-1: the LogicalUnit is not Ready
              add a pair (spec.pairs of the StorageCluster) or larger disks, or delete volumes and snapshots
              see docs/kubernetes.md#pools
 
-1 Critical, 1 Warning, 0 Note; examined: StorageClusters 1, TargetPairs 1, LogicalUnits 1, LogicalUnitSnapshots 0, Hosts 1
+1 Critical, 1 Warning, 0 Note; examined: StorageClusters 1, TargetPairs 1, LogicalUnits 1, LogicalUnitSnapshots 0, LogicalUnitGroupSnapshots 0, Hosts 1
 `
 	if out != want {
 		t.Errorf("%s", out)

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -182,6 +183,19 @@ func TestStatusShowsClustersPairsAndWorkers(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in:\n%s", want, &out)
 		}
+	}
+	g := &v1alpha1.LogicalUnitGroupSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "group-1"}, Status: v1alpha1.LogicalUnitGroupSnapshotStatus{Attempt: 3,
+		Conditions: []metav1.Condition{{Type: "Ready", Status: "False", Reason: "PairDown", Message: "pair q: check it"}}}}
+	ready := &v1alpha1.LogicalUnitGroupSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "group-2"}, Status: v1alpha1.LogicalUnitGroupSnapshotStatus{
+		Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready"}}}}
+	w["group"], w["ready group"] = g, ready
+	out.Reset()
+	if err := Status(t.Context(), clientOf(w), &out); err != nil || !strings.Contains(out.String(), "group snapshot group-1: 0 members, attempt 3\n  not Ready (PairDown): pair q: check it\n") || strings.Contains(out.String(), "group-2") {
+		t.Errorf("%v %s", err, &out)
+	}
+	noMatch := &meta.NoKindMatchError{GroupKind: v1alpha1.GroupVersion.WithKind("LogicalUnitGroupSnapshot").GroupKind()}
+	if withoutGroups(&v1alpha1.LogicalUnitGroupSnapshotList{}, noMatch) != nil || withoutGroups(&v1alpha1.HostList{}, noMatch) == nil {
+		t.Error("CRDs of an earlier release are an error, or missing ones are none")
 	}
 	out.Reset()
 	if err := Status(t.Context(), clientOf(nil), &out); err != nil || !strings.Contains(out.String(), "there is no StorageCluster") {

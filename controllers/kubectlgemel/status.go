@@ -16,11 +16,12 @@ import (
 	"github.com/gemel-storage/gemel/internal/human"
 )
 
-// Status prints clusters, their pairs and the workers, with the problems of each.
+// Status prints clusters, their pairs and the workers, with the problems of each, and the group
+// snapshots that are not Ready.
 func Status(ctx context.Context, c client.Client, w io.Writer) error {
-	clusters, pairs, hosts := &v1alpha1.StorageClusterList{}, &v1alpha1.TargetPairList{}, &v1alpha1.HostList{}
-	for _, l := range []client.ObjectList{clusters, pairs, hosts} {
-		if err := c.List(ctx, l); err != nil {
+	clusters, pairs, groups, hosts := &v1alpha1.StorageClusterList{}, &v1alpha1.TargetPairList{}, &v1alpha1.LogicalUnitGroupSnapshotList{}, &v1alpha1.HostList{}
+	for _, l := range []client.ObjectList{clusters, pairs, groups, hosts} {
+		if err := withoutGroups(l, c.List(ctx, l)); err != nil {
 			return err
 		}
 	}
@@ -62,11 +63,30 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 			}
 		}
 	}
+	printGroups(w, groups.Items)
 	for _, h := range hosts.Items {
 		fmt.Fprintf(w, "worker %s: %s\n", h.Name, h.Spec.AttachMode)
 		printProblems(w, "  ", h.Status.Conditions)
 	}
 	return nil
+}
+
+// withoutGroups ignores that a cluster has the CRDs of a release without group snapshots.
+func withoutGroups(list client.ObjectList, err error) error {
+	if _, groups := list.(*v1alpha1.LogicalUnitGroupSnapshotList); groups && meta.IsNoMatchError(err) {
+		return nil
+	}
+	return err
+}
+
+// printGroups prints group snapshots that are not Ready.
+func printGroups(w io.Writer, list []v1alpha1.LogicalUnitGroupSnapshot) {
+	for i := range list {
+		if g := &list[i]; !meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionReady) {
+			fmt.Fprintf(w, "group snapshot %s: %d members, attempt %d\n", g.Name, len(g.Spec.Members), g.Status.Attempt)
+			printProblems(w, "  ", g.Status.Conditions)
+		}
+	}
 }
 
 // printScrub prints the running scrub, the last result and the next time.

@@ -17,7 +17,8 @@ const (
 	LabelGroup  = "gemel.storage/group"
 )
 
-func diskLabels(o *v1alpha1.LogicalUnitSnapshot) map[string]string {
+// DiskLabels are the labels of a snapshot on the disks.
+func DiskLabels(o *v1alpha1.LogicalUnitSnapshot) map[string]string {
 	m := map[string]string{LabelObject: o.Name, v1alpha1.LabelCluster: o.Spec.Cluster, LabelSource: o.Spec.Source}
 	if o.Spec.Name != "" {
 		m[v1alpha1.DiskLabelName] = o.Spec.Name

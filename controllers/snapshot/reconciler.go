@@ -77,6 +77,9 @@ func (p *pass) reconcile(ctx context.Context) error {
 	if err := p.place(ctx); err != nil {
 		return err
 	}
+	if err := p.awaitGroup(ctx); err != nil {
+		return err
+	}
 	if err := p.find(ctx); err != nil {
 		return err
 	}

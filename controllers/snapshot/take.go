@@ -90,12 +90,15 @@ func (p *pass) take(ctx context.Context) error {
 		return object.RemoveFinalizer(ctx, p, &p.o) // deleted before the snapshot was taken: there is no data
 	case p.snap == nil && p.o.Spec.Destroy:
 		return notTaken()
+	case p.snap == nil && p.o.Spec.Group != "":
+		return finding.New(v1alpha1.ReasonMissing, "the group snapshot %s was taken, and pair %s does not have snapshot %s of it: the snapshot is not taken by itself, because it would be of another "+
+			"point in time; delete the VolumeGroupSnapshot", p.o.Spec.Group, at.Pair, at.UUID)
 	case p.snap == nil:
 		if err := object.Confirm(ctx, p.Live, p.o); err != nil {
 			return err
 		}
 		snap, err := rpc(ctx, p, "take the snapshot", service.CreateSnapshot, &targetv1.CreateSnapshotRequest{Uuid: at.UUID, Name: p.o.Name,
-			SourceLunUuid: at.SourceUUID, Labels: diskLabels(p.o)})
+			SourceLunUuid: at.SourceUUID, Labels: DiskLabels(p.o)})
 		if finding.Code(err) == codes.NotFound {
 			return finding.New(v1alpha1.ReasonNoSource, "pair %s does not have LUN %s, the source of this snapshot", at.Pair, at.SourceUUID)
 		}
@@ -109,6 +112,9 @@ func (p *pass) take(ctx context.Context) error {
 
 // destroy removes the snapshot; volumes restored from it stay.
 func (p *pass) destroy(ctx context.Context) error {
+	if err := p.heldByGroup(ctx); err != nil {
+		return err
+	}
 	if p.o.Spec.Placement == nil {
 		return object.RemoveFinalizer(ctx, p, &p.o)
 	}

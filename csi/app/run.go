@@ -132,7 +132,11 @@ func (c *config) run(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		defer stop()
-		services.Controller = controller.New(b, log)
+		c := controller.New(b, log)
+		services.Controller = c
+		if ready.Groups = b.GroupSnapshots(); ready.Groups {
+			services.GroupController = c
+		}
 	}
 	if c.node() {
 		publications, stop, err := c.publications()

@@ -1,6 +1,6 @@
 // Package backend is the interface between the CSI controller and the storage: volumes,
 // publications and snapshots. Implementations: direct (the control API of one pair) and objects
-// (LogicalUnits and LogicalUnitSnapshots, which the operator reconciles).
+// (LogicalUnits and snapshots, which the operator reconciles).
 package backend
 
 import (
@@ -25,6 +25,10 @@ var (
 	ErrUnsupported = errors.New("not supported by a release of the storage")
 	// ErrUnreachable: the workers of the request do not reach the volume.
 	ErrUnreachable = errors.New("not accessible from there")
+	// ErrNotTogether: the volumes of the request cannot be in one group snapshot as they are.
+	ErrNotTogether = errors.New("cannot be snapshotted together")
+	// ErrInGroup: a snapshot of a group snapshot is not deleted without the others.
+	ErrInGroup = errors.New("part of a group snapshot")
 )
 
 // SizeStep is the unit of volume sizes, in bytes.
@@ -72,6 +76,17 @@ type Snapshot struct {
 	SourceVolume string
 	Size         int64 // bytes
 	Created      time.Time
+	Group        string // ID of the group snapshot that it is part of; empty if it is independent
+}
+
+// GroupSnapshot is a set of snapshots of several volumes, taken at one instant: if a write is in
+// one of them, so is every write to any of the volumes that was acknowledged before that write
+// began. It outlives its sources.
+type GroupSnapshot struct {
+	ID        string
+	Name      string
+	Snapshots []Snapshot // one of each source
+	Created   time.Time
 }
 
 // CreateVolume is a request. At most one source may be set.
@@ -162,12 +177,28 @@ type Backend interface {
 	// CreateSnapshot: ErrNotFound without the source, ErrExists if ID or name exist with another
 	// source.
 	CreateSnapshot(ctx context.Context, id, name, source string) (Snapshot, error)
-	// DeleteSnapshot succeeds if the snapshot does not exist.
+	// DeleteSnapshot succeeds if the snapshot does not exist. ErrInGroup.
 	DeleteSnapshot(ctx context.Context, id string) error
 	// GetSnapshot: ErrNotFound, also for malformed IDs.
 	GetSnapshot(ctx context.Context, id string) (Snapshot, error)
 	// ListSnapshots of a volume, or of all with an empty source. ErrBadToken.
 	ListSnapshots(ctx context.Context, source string, p Page) (list []Snapshot, next string, err error)
+
+	// GroupSnapshots reports whether there are group snapshots. If not, the other methods of
+	// group snapshots return ErrUnsupported.
+	GroupSnapshots() bool
+	// GroupSnapshotID derives the ID from the CSI name, as SnapshotID does.
+	GroupSnapshotID(name string) string
+	// CreateGroupSnapshot takes snapshots of several volumes at one instant, or none. The order of
+	// the sources does not matter; each is named once. ErrNotFound without a source, ErrNotTogether
+	// if the sources are in several StorageClusters or one is being expanded, ErrExists if ID or
+	// name exist with other sources, ErrExhausted.
+	CreateGroupSnapshot(ctx context.Context, id, name string, sources []string) (GroupSnapshot, error)
+	// DeleteGroupSnapshot deletes a group snapshot with all its snapshots, which the caller names:
+	// ErrInvalid if these are not the group's. It succeeds if the group snapshot does not exist.
+	DeleteGroupSnapshot(ctx context.Context, id string, snapshots []string) error
+	// GetGroupSnapshot: ErrNotFound, also for malformed IDs, and before all snapshots are complete.
+	GetGroupSnapshot(ctx context.Context, id string) (GroupSnapshot, error)
 
 	// Capacity is the size of the largest volume that can be created, in bytes: in a
 	// StorageCluster, or any if empty, and a pool, or the first one if empty. 0 if the pool does

@@ -37,9 +37,11 @@ var capabilities = []csi.ControllerServiceCapability_RPC_Type{
 	csi.ControllerServiceCapability_RPC_LIST_VOLUME_HEALTH,
 }
 
-// Server implements csi.ControllerServer.
+// Server implements csi.ControllerServer, and csi.GroupControllerServer if the backend has group
+// snapshots.
 type Server struct {
 	csi.UnimplementedControllerServer
+	csi.UnimplementedGroupControllerServer
 	backend  backend.Backend
 	log      *slog.Logger
 	inflight inflight.Set
@@ -67,6 +69,10 @@ var errorCodes = []grpcerr.Code{
 	{Err: backend.ErrNotFound, Code: codes.NotFound},
 	{Err: backend.ErrExists, Code: codes.AlreadyExists},
 	{Err: backend.ErrInUse, Code: codes.FailedPrecondition},
+	// "Cannot snapshot multiple volumes together" (CSI, CreateVolumeGroupSnapshot).
+	{Err: backend.ErrNotTogether, Code: codes.FailedPrecondition},
+	// "Snapshot is part of a group" (CSI, DeleteSnapshot).
+	{Err: backend.ErrInGroup, Code: codes.InvalidArgument},
 	{Err: backend.ErrInvalid, Code: codes.InvalidArgument},
 	{Err: attach.ErrInvalid, Code: codes.InvalidArgument},
 	{Err: backend.ErrExhausted, Code: codes.ResourceExhausted},

@@ -15,7 +15,7 @@ import (
 
 func snapshotProto(s backend.Snapshot) *csi.Snapshot {
 	return &csi.Snapshot{SnapshotId: s.ID, SourceVolumeId: s.SourceVolume, SizeBytes: s.Size, CreationTime: timestamppb.New(s.Created),
-		ReadyToUse: true} // the snapshot is usable when the backend returns
+		GroupSnapshotId: s.Group, ReadyToUse: true} // the snapshot is usable when the backend returns
 }
 
 // CreateSnapshot takes a crash-consistent snapshot.
@@ -65,7 +65,8 @@ func (s *Server) DeleteSnapshot(ctx context.Context, req *csi.DeleteSnapshotRequ
 	}
 	defer done()
 	// "If a snapshot corresponding to the specified snapshot_id does not exist [...] the Plugin
-	// MUST reply 0 OK."
+	// MUST reply 0 OK." "INVALID_ARGUMENT: Indicates that the snapshot [...] could not be deleted
+	// because it is part of a group snapshot [...]."
 	return &csi.DeleteSnapshotResponse{}, grpcError(s.backend.DeleteSnapshot(ctx, req.SnapshotId))
 }
 

@@ -18,6 +18,7 @@ type Server struct {
 	csi.UnimplementedIdentityServer
 	Version    string
 	Controller bool // the controller service is served
+	Groups     bool // the group controller service is served
 	// Ready returns why the plugin is not healthy, nil if it is; may be nil.
 	Ready func(context.Context) error
 }
@@ -41,6 +42,9 @@ func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS}
 	if s.Controller {
 		services = append(services, csi.PluginCapability_Service_CONTROLLER_SERVICE)
+	}
+	if s.Groups {
+		services = append(services, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE)
 	}
 	for _, t := range services {
 		r.Capabilities = append(r.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{

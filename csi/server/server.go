@@ -24,11 +24,12 @@ import (
 	"github.com/gemel-storage/gemel/csi/identity"
 )
 
-// Services of a plugin; Controller and Node may be nil.
+// Services of a plugin; all but Identity may be nil.
 type Services struct {
-	Identity   csi.IdentityServer
-	Controller csi.ControllerServer
-	Node       csi.NodeServer
+	Identity        csi.IdentityServer
+	Controller      csi.ControllerServer
+	GroupController csi.GroupControllerServer
+	Node            csi.NodeServer
 }
 
 // Server is a listening plugin.
@@ -92,6 +93,9 @@ func Listen(endpoint string, s Services, reg prometheus.Registerer, log *slog.Lo
 	csi.RegisterIdentityServer(g, s.Identity)
 	if s.Controller != nil {
 		csi.RegisterControllerServer(g, s.Controller)
+	}
+	if s.GroupController != nil {
+		csi.RegisterGroupControllerServer(g, s.GroupController)
 	}
 	if s.Node != nil {
 		csi.RegisterNodeServer(g, s.Node)

@@ -78,3 +78,39 @@ func TestServeHidesSecretsAndCountsCalls(t *testing.T) {
 		t.Fatalf("metrics %v, %v", m, err)
 	}
 }
+
+type grouped struct {
+	csi.UnimplementedGroupControllerServer
+}
+
+func (grouped) GroupControllerGetCapabilities(context.Context, *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
+	return &csi.GroupControllerGetCapabilitiesResponse{}, nil
+}
+
+// A backend without group snapshots has no such service.
+func TestGroupControllerIsServedIfThereIsOne(t *testing.T) {
+	for want, service := range map[codes.Code]csi.GroupControllerServer{codes.OK: grouped{}, codes.Unimplemented: nil} {
+		path := filepath.Join(t.TempDir(), "s")
+		s, err := Listen(path, Services{Identity: &identity.Server{}, GroupController: service}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Serve(ctx) }()
+		conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		call, stop := context.WithTimeout(ctx, 10*time.Second)
+		if _, err := csi.NewGroupControllerClient(conn).GroupControllerGetCapabilities(call, &csi.GroupControllerGetCapabilitiesRequest{}); status.Code(err) != want {
+			t.Errorf("%v, not %v", err, want)
+		}
+		stop()
+		_ = conn.Close()
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -97,7 +97,7 @@ func diagnose(ctx context.Context, spec string) {
 		}
 		_ = os.WriteFile(filepath.Join(dir, name), []byte(out+"\n"), 0o644)
 	}
-	keep("gemel.txt", "get", "storagecluster,targetpair,logicalunit,logicalunitsnapshot,host", "-o", "yaml")
+	keep("gemel.txt", "get", "storagecluster,targetpair,logicalunit,logicalunitsnapshot,logicalunitgroupsnapshot,host", "-o", "yaml")
 	keep("pods.txt", "get", "pods", "-A", "-o", "wide")
 	keep("volumes.txt", "get", "pv,pvc,volumeattachment,csinode", "-A", "-o", "wide")
 	keep("events.txt", "get", "events", "-A", "--sort-by=.lastTimestamp")

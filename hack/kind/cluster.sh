@@ -81,7 +81,7 @@ wait_ready() {
 }
 
 # install_snapshots: the CRDs and the one controller that all drivers share, as the snapshotter's modules have them. A chart must not
-# bring them, so the lab does.
+# bring them, so the lab does. Group snapshots are behind a gate of the controller, which needs their CRDs.
 install_snapshots() {
   local crds controller
   cd "$KIND_DIR/csi" || return
@@ -90,9 +90,12 @@ install_snapshots() {
     sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/deploy/kubernetes/snapshot-controller
   # server-side: the CRDs are too large for an annotation of what was applied
   "$kubectl" apply --server-side -f "$crds/snapshot.storage.k8s.io_volumesnapshotclasses.yaml" \
-    -f "$crds/snapshot.storage.k8s.io_volumesnapshotcontents.yaml" -f "$crds/snapshot.storage.k8s.io_volumesnapshots.yaml"
+    -f "$crds/snapshot.storage.k8s.io_volumesnapshotcontents.yaml" -f "$crds/snapshot.storage.k8s.io_volumesnapshots.yaml" \
+    -f "$crds/groupsnapshot.storage.k8s.io_volumegroupsnapshotclasses.yaml" \
+    -f "$crds/groupsnapshot.storage.k8s.io_volumegroupsnapshotcontents.yaml" -f "$crds/groupsnapshot.storage.k8s.io_volumegroupsnapshots.yaml"
   "$kubectl" apply -f "$controller/rbac-snapshot-controller.yaml"
   sed -e "s#image: .*#image: $(image_of snapshot-controller)#" -e 's/imagePullPolicy: .*/imagePullPolicy: IfNotPresent/' \
+    -e '/leader-election=/a\            - "--feature-gates=CSIVolumeGroupSnapshot=true"' \
     -e 's/replicas: .*/replicas: 1/' -e 's/minReadySeconds: .*/minReadySeconds: 1/' -e 's/leader-election=true/leader-election=false/' \
     "$controller/setup-snapshot-controller.yaml" | "$kubectl" apply -f -
   "$kubectl" -n kube-system rollout status deployment/snapshot-controller --timeout=120s

@@ -17,6 +17,8 @@ clean() {
   kubectl get volumeattributesclass -o name | { grep -e -e2e-vac || true; } | xargs -r kubectl delete --ignore-not-found
   kubectl get volumesnapshotclass -l 'app.kubernetes.io/managed-by!=Helm' -o jsonpath='{.items[?(@.driver=="csi.gemel.storage")].metadata.name}' |
     xargs -r kubectl delete volumesnapshotclass --ignore-not-found
+  kubectl get volumegroupsnapshotclass -l 'app.kubernetes.io/managed-by!=Helm' -o jsonpath='{.items[?(@.driver=="csi.gemel.storage")].metadata.name}' |
+    xargs -r kubectl delete volumegroupsnapshotclass --ignore-not-found
 }
 
 # install_gemel ends with what the image now holds in the pods. The image keeps its name after a change, so for helm nothing has changed.

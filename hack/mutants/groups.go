@@ -1,46 +1,55 @@
 package main
 
-// ofGroups is the hazard of mutants that are about no worker: of the spread of consistency groups.
-const ofGroups = -2
+import "github.com/gemel-storage/gemel/internal/testkit/mutate"
+
+// ofGroups is the hazard of mutants that are about no worker: of the operator's part of group
+// snapshots (docs/decisions/0072).
+const ofGroups = -3
 
 const (
-	spread  = "placement"
-	grouped = "controllers/consistencygroup"
+	groupSnapshot  = "controllers/groupsnapshot"
+	memberSnapshot = "controllers/snapshot"
 )
 
+func inGroup(file, old, new string) []mutate.Edit {
+	return below(groupSnapshot+"/"+file, old, new)
+}
+
 var groupMutants = []mutant{
-	{ofGroups, "a pinned member is moved", below("placement/spread.go",
-		`m.Home == from && m.Fixed == ""`, `m.Home == from`), spread, "TestEvenOutPropertiesForRandomMembers"},
-	{ofGroups, "a pinned member does not count", below("placement/spread.go",
-		"if m.Home != nodeA && m.Home != nodeB {", `if m.Fixed != "" {`), spread, "TestEvenOut"},
-	{ofGroups, "more members move than have to", below("placement/spread.go",
-		"min(len(can), c.apart()/2)", "min(len(can), (c.apart()+1)/2)"), spread, "TestEvenOutPropertiesForRandomMembers"},
-	{ofGroups, "the order of the members decides", below("placement/spread.go",
-		"cmp.Compare(y.Name, x.Name))", "0)"), spread, "TestEvenOutPropertiesForRandomMembers"},
-	{ofGroups, "nearness comes before spread", below("placement/spread.go",
-		"	case c.A != c.B:\n", "	case c.A != c.B && near == \"\":\n"), spread, "TestChooseForAGroup"},
-	{ofGroups, "members gather on a pair that is nearly full", below("placement/spread.go",
-		"first(a.keepsReserve(req), b.keepsReserve(req))", "0"), spread, "TestChooseForAGroup"},
-	{ofGroups, "the home of a member always follows its pod", below("controllers/logicalunit/nearness.go",
-		`node != "" && p.staysSpread(ctx, node)`, `node != ""`), "controllers/logicalunit", "TestHomeOfAMemberFollowsItsHost"},
-	{ofGroups, "members that are placed at once do not count each other", below("controllers/logicalunit/group.go",
-		"r.with(key, groups.Members(claims, now), claim, now)", "groups.Members(claims, now)"), "controllers/logicalunit", "TestMembersThatArePlacedAtOnceAreSpread"},
-	{ofGroups, "spread None moves LUNs", below(grouped+"/reconciler.go",
-		"problem == nil && g.Spec.Spread != v1alpha1.SpreadNone", "problem == nil"), grouped, "TestWhatAGroupNeverMoves"},
-	{ofGroups, "a LUN moves while its pair is not in sync", below(grouped+"/evenout.go",
-		"	case !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionInSync):\n		return \"its nodes are not in sync\"\n", "	case !meta.IsStatusConditionTrue(p.Status.Conditions, \"\") && false:\n"), grouped, "TestGroupWaits"},
-	{ofGroups, "several members move at once", below(grouped+"/evenout.go",
-		"if x.Owner != x.Home && m.Owner != m.To {", "if false {"), grouped, "TestGroupIsEvenedOutOneByOne"},
-	{ofGroups, "a home is set again after a restart", below(grouped+"/evenout.go",
-		"	case now.PreferredNode == m.To:\n		r.remember(lu, m.To)\n		return \"\" // before a restart\n	case now.PreferredNode != m.Home:\n", "	case now.PreferredNode == \"\":\n"), grouped, "TestCrashAfterAHomeWasSet"},
-	{ofGroups, "the group and the pair undo each other's moves", below(grouped+"/evenout.go",
-		"move.Reason == moveBalance && r.now().Before(until)", "move.Reason == \"\" && r.now().Before(until)"), grouped, "TestGroupWaits"},
-	{ofGroups, "a claim of two groups is a member of both", below(grouped+"/view.go",
-		"	if f := v.conflict(g); f != nil {\n		return f, \"\"\n	}\n", ""), grouped, "TestClaimOfTwoGroups"},
-	{ofGroups, "an empty selector selects everything", below("controllers/internal/groups/groups.go",
-		"	if s.Empty() {\n", "	if s == nil {\n"), "controllers/internal/groups", "TestSelectorHasToSelectSomething"},
-	{ofGroups, "the LUN of an earlier claim of the same name is a member", below("controllers/internal/groups/cache.go",
-		`uid != "" && strings.HasSuffix(lu.Spec.Volume.Name, string(uid))`, `uid != "" && strings.HasPrefix(lu.Spec.Volume.Name, "pvc-")`), "controllers/internal/groups", "TestClaimsOfAGroup"},
+	{ofGroups, "an attempt begins that is not in the object", inGroup("take.go",
+		"	if err := p.Status().Update(ctx, next, client.FieldOwner(v1alpha1.OperatorManager)); err != nil {", "	if err := client.IgnoreNotFound(nil); err != nil {"), groupSnapshot, "TestAttemptIsWrittenBeforeItBegins"},
+	{ofGroups, "the attempt of another coordinator is written over", inGroup("take.go",
+		"	next := p.o.DeepCopy()\n", "	_ = p.Live.Get(ctx, client.ObjectKeyFromObject(p.o), p.o)\n	next := p.o.DeepCopy()\n"), groupSnapshot, "TestDeposedOperator"},
+	{ofGroups, "an attempt is below that of a pair", inGroup("take.go",
+		"max(p.o.Status.Attempt, int64(at)) + 1", "max(p.o.Status.Attempt, 0*int64(at)) + 1"), groupSnapshot, "TestAttemptIsWrittenBeforeItBegins"},
+	{ofGroups, "a set that is whole is taken again", inGroup("take.go",
+		"		if s.Whole { // of", "		if false { // of"), groupSnapshot, "TestAdoption"},
+	{ofGroups, "a set is adopted that is not whole", inGroup("take.go",
+		"		if s.Whole { // of", "		if s.Whole = s.Whole || s.Copying > 0; s.Whole { // of"), groupSnapshot, "TestAdoption"},
+	{ofGroups, "a group is published before it is complete", inGroup("take.go",
+		"		case s.Ready:", "		case s.Whole:"), groupSnapshot, "TestGroupIsPublishedWhenAllIsReady"},
+	{ofGroups, "a deposed operator publishes", inGroup("take.go",
+		"	if err := object.MarkMade(", "	_ = p.Live.Get(ctx, client.ObjectKeyFromObject(p.o), p.o)\n	if err := object.MarkMade("), groupSnapshot, "TestDeposedOperator"},
+	{ofGroups, "a group that was taken is taken again", inGroup("reconciler.go",
+		"	case p.made():\n		return p.check(ctx)\n", ""), groupSnapshot, "TestLostMemberIsNotTakenAgain"},
+	{ofGroups, "a failure that no retry fixes leaves snapshots", inGroup("take.go",
+		"			p.discard(ctx, attempt)\n", ""), groupSnapshot, "TestFailuresAreExplained"},
+	{ofGroups, "the objects go before the pairs have ended the group", inGroup("destroy.go",
+		"	if err := p.end(ctx); err != nil {\n		return err\n	}\n", "	defer func() { _ = p.end(ctx) }()\n"), groupSnapshot, "TestPairsEndBeforeTheObjectsGo"},
+	{ofGroups, "a group goes before its members", inGroup("destroy.go",
+		"	if n := len(p.members); n > 0 {", "	if n := len(p.members); n > 9 {"), groupSnapshot, "TestPairsEndBeforeTheObjectsGo"},
+	{ofGroups, "what has the name of a member is destroyed", inGroup("destroy.go",
+		"		if s != nil && p.belongs(m, s) {", "		if s != nil {"), groupSnapshot, "TestForeignMembers"},
+	{ofGroups, "a deletion without spec.destroy destroys", inGroup("reconciler.go",
+		"	if p.deleted() && p.o.Spec.Destroy {\n		return p.destroy(ctx)", "	if p.deleted() {\n		return p.destroy(ctx)"), groupSnapshot, "TestDeletionWithoutDestroyKeepsTheData"},
+	{ofGroups, "calls to a pair that hangs have no limit", inGroup("pairs.go",
+		"	ctx, cancel := context.WithTimeout(ctx, limit)\n	defer cancel()\n	r, err := f(ctx)", "	ctx, cancel := context.WithTimeout(ctx, 9*limit)\n	defer cancel()\n	r, err := f(ctx)"), groupSnapshot, "TestPairThatHangs"},
+	{ofGroups, "a member is taken by itself", below(memberSnapshot+"/reconciler.go",
+		"	if err := p.awaitGroup(ctx); err != nil {\n		return err\n	}\n", ""), memberSnapshot, "TestMemberIsTakenWithItsGroup"},
+	{ofGroups, "a member that the published group lacks is taken", below(memberSnapshot+"/take.go",
+		"	case p.snap == nil && p.o.Spec.Group != \"\":", "	case p.snap == nil && p.o.Spec.Group == \"?\":"), memberSnapshot, "TestMemberIsTakenWithItsGroup"},
+	{ofGroups, "a member is destroyed by itself", below(memberSnapshot+"/take.go",
+		"	if err := p.heldByGroup(ctx); err != nil {\n		return err\n	}\n", ""), memberSnapshot, "TestMemberIsDestroyedWithItsGroup"},
 }
 
 func init() { mutants = append(mutants, groupMutants...) }

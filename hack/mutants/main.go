@@ -1,7 +1,7 @@
 // Command mutants proves that the tests of the hazards on workers catch mistakes: it removes one
 // guard at a time and runs the test that is named after the hazard, which has to fail. Hazards are
-// those of docs/workers.md. Guards of the policy that moves ownership, of copies, and of the spread
-// of consistency groups are tried likewise.
+// those of docs/workers.md. Guards of the policy that moves ownership, of copies, of the spread of
+// consistency groups and of group snapshots are tried likewise.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", `mutants whose "hazard N: name", "ownership: name", "copies: name" or "group: name" contains this`)
+	only := flag.String("only", "", `mutants whose "hazard N: name", "ownership: name", "copies: name", "spread: name" or "groups: name" contains this`)
 	out := flag.String("out", "", "file for a summary in JSON")
 	flag.Parse()
 	mutate.Main("mutants", func(ctx context.Context, w io.Writer, root, dir string) error {

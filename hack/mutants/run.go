@@ -17,7 +17,7 @@ import (
 
 // mutant is the program without one guard.
 type mutant struct {
-	hazard int           // 0: of the policy that moves ownership; ofCopies; ofGroups
+	hazard int           // 0: of the policy that moves ownership; ofCopies, ofSpread, ofGroups
 	name   string        // the mistake, as it is printed
 	edits  []mutate.Edit // files below the module's root
 	pkg    string        // whose test
@@ -28,8 +28,10 @@ func (m mutant) String() string {
 	switch m.hazard {
 	case ofCopies:
 		return "copies: " + m.name
+	case ofSpread:
+		return "spread: " + m.name
 	case ofGroups:
-		return "group: " + m.name
+		return "groups: " + m.name
 	case 0:
 		return "ownership: " + m.name
 	}

@@ -31,7 +31,6 @@ var understood = []rule{
 	{regexp.MustCompile(`InlineVolume|PreprovisionedPV|pre-provisioned volume`),
 		"volumes are provisioned dynamically, and are no part of a pod: an ephemeral one is a claim that the pod owns"},
 	{regexp.MustCompile(`\b(ext3|ntfs)\b`), "filesystems are XFS and ext4"},
-	{regexp.MustCompile(`group ?snapshot`), "groups of volumes are not snapshotted yet"},
 	{regexp.MustCompile(`snapshot metadata`), "changed blocks of a snapshot are not reported"},
 	{regexp.MustCompile(`SELinuxMount`), "CSIDriver.seLinuxMount is not set"},
 	{regexp.MustCompile(`^Multiple generic ephemeral volumes with immediate binding`),

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
 
+	"github.com/gemel-storage/gemel/csi/backend/objects"
 	"github.com/gemel-storage/gemel/csi/capability"
 	"github.com/gemel-storage/gemel/csi/controller"
 	"github.com/gemel-storage/gemel/csi/identity"
@@ -21,6 +22,7 @@ import (
 // declaration is the part of testdriver.yaml that can be wrong.
 type declaration struct {
 	VolumeAttributesClass *struct{ FromExistingClassName, FromFile string }
+	GroupSnapshotClass    *struct{ FromExistingClassName string }
 	DriverInfo            struct {
 		Name               string
 		SupportedSizeRange struct{ Min string }
@@ -49,7 +51,7 @@ func advertisedBy(t *testing.T) advertised {
 	for _, x := range n.GetCapabilities() {
 		a["node "+x.GetRpc().GetType().String()] = true
 	}
-	p, err := (&identity.Server{Controller: true}).GetPluginCapabilities(t.Context(), nil)
+	p, err := (&identity.Server{Controller: true, Groups: objects.New(nil).GroupSnapshots()}).GetPluginCapabilities(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,6 +142,16 @@ func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 	}
 	if modify := a["controller MODIFY_VOLUME"]; modify != (d.VolumeAttributesClass != nil) {
 		t.Errorf("the driver advertises MODIFY_VOLUME: %v, testdriver.yaml has a VolumeAttributesClass: %v", modify, d.VolumeAttributesClass != nil)
+	}
+	// Without a class the suite skips its tests; without the chart's value the lab has no class.
+	var lab struct {
+		Sidecars struct{ GroupSnapshots bool }
+	}
+	if err := yaml.Unmarshal([]byte(repositoryFile(t, "hack/kind/values.yaml")), &lab); err != nil {
+		t.Fatal(err)
+	}
+	if groups := a["plugin GROUP_CONTROLLER_SERVICE"]; groups != (d.GroupSnapshotClass != nil) || groups != lab.Sidecars.GroupSnapshots {
+		t.Errorf("the driver has group snapshots: %v, testdriver.yaml a VolumeGroupSnapshotClass: %v, the lab's values: %v", groups, d.GroupSnapshotClass != nil, lab.Sidecars.GroupSnapshots)
 	}
 	if d.DriverInfo.Name != identity.DriverName {
 		t.Errorf("testdriver.yaml: name %q, the driver is %q", d.DriverInfo.Name, identity.DriverName)

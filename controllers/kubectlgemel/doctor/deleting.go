@@ -45,6 +45,14 @@ func deletionWaits(x *exam) {
 		}
 		x.deletion(kindSnapshot, o, o.Status.Conditions, "the finalizer keeps the LogicalUnitSnapshot until its data is destroyed", p)
 	}
+	for i := range x.Groups {
+		o := &x.Groups[i]
+		p := destroy("lungroupsnap")
+		if o.Spec.Destroy {
+			p = []string{"do what the message says: the operator tries again by itself"}
+		}
+		x.deletion(kindGroup, o, o.Status.Conditions, "the finalizer keeps the LogicalUnitGroupSnapshot until every pair has removed its snapshots", p)
+	}
 	for i := range x.Hosts {
 		o := &x.Hosts[i]
 		x.deletion(kindHost, o, o.Status.Conditions, "a finalizer keeps the Host", []string{"remove what set the finalizer: Gemel sets none on Hosts"})

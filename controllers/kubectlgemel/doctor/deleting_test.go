@@ -23,11 +23,12 @@ func init() {
 		m    func(*Objects) *metav1.ObjectMeta
 		says string
 	}{
-		"StorageCluster/main":            {func(o *Objects) *metav1.ObjectMeta { return &o.Clusters[0].ObjectMeta }, "the StorageCluster has 2 pairs"},
-		"TargetPair/main-p0":             {func(o *Objects) *metav1.ObjectMeta { return &o.Pairs[0].ObjectMeta }, "the pair has 3 LUNs"},
-		"LogicalUnit/lun-00000":          {func(o *Objects) *metav1.ObjectMeta { return &o.LUNs[0].ObjectMeta }, `kubectl patch lun lun-00000 --type=merge -p '{"spec":{"destroy":true}}'`},
-		"LogicalUnitSnapshot/snap-00000": {func(o *Objects) *metav1.ObjectMeta { return &o.Snapshots[0].ObjectMeta }, "kubectl edit lunsnap snap-00000"},
-		"Host/worker-1":                  {func(o *Objects) *metav1.ObjectMeta { return &o.Hosts[0].ObjectMeta }, "Gemel sets none on Hosts"},
+		"StorageCluster/main":                  {func(o *Objects) *metav1.ObjectMeta { return &o.Clusters[0].ObjectMeta }, "the StorageCluster has 2 pairs"},
+		"TargetPair/main-p0":                   {func(o *Objects) *metav1.ObjectMeta { return &o.Pairs[0].ObjectMeta }, "the pair has 3 LUNs"},
+		"LogicalUnit/lun-00000":                {func(o *Objects) *metav1.ObjectMeta { return &o.LUNs[0].ObjectMeta }, `kubectl patch lun lun-00000 --type=merge -p '{"spec":{"destroy":true}}'`},
+		"LogicalUnitSnapshot/snap-00000":       {func(o *Objects) *metav1.ObjectMeta { return &o.Snapshots[0].ObjectMeta }, "kubectl edit lunsnap snap-00000"},
+		"LogicalUnitGroupSnapshot/group-00000": {func(o *Objects) *metav1.ObjectMeta { return &o.Groups[0].ObjectMeta }, "kubectl edit lungroupsnap group-00000"},
+		"Host/worker-1":                        {func(o *Objects) *metav1.ObjectMeta { return &o.Hosts[0].ObjectMeta }, "Gemel sets none on Hosts"},
 	} {
 		deletionCases = append(deletionCases, trouble{object, "DeletionWaits", Warning, object, deletes(x.m, time.Hour), map[string]func(*Objects){
 			"gone": func(o *Objects) { x.m(o).DeletionTimestamp = nil }, "not for long": deletes(x.m, 14*time.Minute),

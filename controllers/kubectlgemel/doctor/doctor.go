@@ -59,10 +59,11 @@ const (
 	kindPair     = "TargetPair"
 	kindLUN      = "LogicalUnit"
 	kindSnapshot = "LogicalUnitSnapshot"
+	kindGroup    = "LogicalUnitGroupSnapshot"
 	kindHost     = "Host"
 )
 
-var kinds = []string{kindCluster, kindPair, kindLUN, kindSnapshot, kindHost}
+var kinds = []string{kindCluster, kindPair, kindLUN, kindSnapshot, kindGroup, kindHost}
 
 // Objects are what is examined.
 type Objects struct {
@@ -70,6 +71,7 @@ type Objects struct {
 	Pairs     []v1alpha1.TargetPair
 	LUNs      []v1alpha1.LogicalUnit
 	Snapshots []v1alpha1.LogicalUnitSnapshot
+	Groups    []v1alpha1.LogicalUnitGroupSnapshot
 	Hosts     []v1alpha1.Host
 	// Namespace of the operator and the target pods, for the commands of procedures.
 	Namespace string
@@ -131,6 +133,7 @@ var rules = []rule{
 	{"LUNNotReady", lunNotReady},
 	{"LUNNotPublished", lunNotPublished},
 	{"SnapshotNotReady", snapshotNotReady},
+	{"GroupSnapshotNotReady", groupNotReady},
 	{"HostNotReady", hostNotReady},
 	{"HostNameTwice", hostNameTwice},
 	{"HostWithoutPath", hostWithoutPath},

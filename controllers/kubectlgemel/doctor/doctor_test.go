@@ -45,7 +45,7 @@ func TestObjectsWithoutStatus(t *testing.T) {
 	if list := Examine(o, now); len(list) != 2 {
 		t.Errorf("%+v", list)
 	}
-	empty := &Objects{Clusters: make([]v1alpha1.StorageCluster, 1), Pairs: make([]v1alpha1.TargetPair, 1), LUNs: make([]v1alpha1.LogicalUnit, 1), Snapshots: make([]v1alpha1.LogicalUnitSnapshot, 1), Hosts: make([]v1alpha1.Host, 1)}
+	empty := &Objects{Clusters: make([]v1alpha1.StorageCluster, 1), Pairs: make([]v1alpha1.TargetPair, 1), LUNs: make([]v1alpha1.LogicalUnit, 1), Snapshots: make([]v1alpha1.LogicalUnitSnapshot, 1), Groups: make([]v1alpha1.LogicalUnitGroupSnapshot, 1), Hosts: make([]v1alpha1.Host, 1)}
 	for _, f := range Examine(empty, now) {
 		if f.Rule != "NotObserved" {
 			t.Errorf("%+v", f)
@@ -55,7 +55,7 @@ func TestObjectsWithoutStatus(t *testing.T) {
 
 // Every rule has a case.
 func TestEveryRuleHasACase(t *testing.T) {
-	cases := slices.Concat(pairCases, resyncCases, rollCases, damageCases, scrubCases, orphanCases, poolCases, ownershipCases, lunCases, hostCases, pathCases, clusterCases, observedCases, deletionCases)
+	cases := slices.Concat(pairCases, resyncCases, rollCases, damageCases, scrubCases, orphanCases, poolCases, ownershipCases, lunCases, groupCases, hostCases, pathCases, clusterCases, observedCases, deletionCases)
 	for _, r := range rules {
 		if !slices.ContainsFunc(cases, func(c trouble) bool { return c.rule == r.name }) {
 			t.Errorf("rule %s has no case", r.name)

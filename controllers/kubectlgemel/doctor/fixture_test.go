@@ -92,6 +92,9 @@ func healthy(luns int) *Objects {
 		set(&s.Status.Conditions, v1alpha1.ConditionReady, true, "Ready", "the snapshot exists", day)
 		o.Snapshots = append(o.Snapshots, s)
 	}
+	g := v1alpha1.LogicalUnitGroupSnapshot{ObjectMeta: made("group-00000", day), Spec: v1alpha1.LogicalUnitGroupSnapshotSpec{Cluster: "main"}, Status: v1alpha1.LogicalUnitGroupSnapshotStatus{ObservedGeneration: 1}}
+	set(&g.Status.Conditions, v1alpha1.ConditionReady, true, "Ready", "the snapshots are of one instant", day)
+	o.Groups = append(o.Groups, g)
 	for i := range 2 {
 		h := v1alpha1.Host{ObjectMeta: made(fmt.Sprintf("worker-%d", i+1), 60*day), Spec: v1alpha1.HostSpec{IQN: fmt.Sprintf("iqn.2026-11.storage.gemel:node.worker-%d", i+1), AttachMode: "Kernel"},
 			Status: v1alpha1.HostStatus{ObservedGeneration: 1, Attached: 2}}

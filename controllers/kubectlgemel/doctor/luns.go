@@ -103,7 +103,7 @@ func snapshotNotReady(x *exam) {
 	for i := range x.Snapshots {
 		s := &x.Snapshots[i]
 		c, long := x.failing(s.Status.Conditions, v1alpha1.ConditionReady)
-		if !long || !s.DeletionTimestamp.IsZero() || s.Spec.Placement != nil && x.unready(s.Spec.Placement.Pair, c.Reason) {
+		if !long || !s.DeletionTimestamp.IsZero() || s.Spec.Placement != nil && x.unready(s.Spec.Placement.Pair, c.Reason) || x.waitsForGroup(s, c.Reason) {
 			continue
 		}
 		text := general(general(c.Message, s.Name, "NAME"), s.Spec.Source, "SOURCE")

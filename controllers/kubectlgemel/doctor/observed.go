@@ -31,6 +31,10 @@ func notObserved(x *exam) {
 		o := &x.Snapshots[i]
 		x.observed(kindSnapshot, o, o.Status.ObservedGeneration, o.Status.Conditions)
 	}
+	for i := range x.Groups {
+		o := &x.Groups[i]
+		x.observed(kindGroup, o, o.Status.ObservedGeneration, o.Status.Conditions)
+	}
 	for i := range x.Hosts {
 		o := &x.Hosts[i]
 		x.observed(kindHost, o, o.Status.ObservedGeneration, o.Status.Conditions)

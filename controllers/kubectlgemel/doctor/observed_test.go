@@ -16,11 +16,12 @@ var observedCases []trouble
 
 func init() {
 	for object, m := range map[string]func(*Objects) *metav1.ObjectMeta{
-		"StorageCluster/main":            func(o *Objects) *metav1.ObjectMeta { return &o.Clusters[0].ObjectMeta },
-		"TargetPair/main-p0":             func(o *Objects) *metav1.ObjectMeta { return &o.Pairs[0].ObjectMeta },
-		"LogicalUnit/lun-00000":          func(o *Objects) *metav1.ObjectMeta { return &o.LUNs[0].ObjectMeta },
-		"LogicalUnitSnapshot/snap-00000": func(o *Objects) *metav1.ObjectMeta { return &o.Snapshots[0].ObjectMeta },
-		"Host/worker-1":                  func(o *Objects) *metav1.ObjectMeta { return &o.Hosts[0].ObjectMeta },
+		"StorageCluster/main":                  func(o *Objects) *metav1.ObjectMeta { return &o.Clusters[0].ObjectMeta },
+		"TargetPair/main-p0":                   func(o *Objects) *metav1.ObjectMeta { return &o.Pairs[0].ObjectMeta },
+		"LogicalUnit/lun-00000":                func(o *Objects) *metav1.ObjectMeta { return &o.LUNs[0].ObjectMeta },
+		"LogicalUnitSnapshot/snap-00000":       func(o *Objects) *metav1.ObjectMeta { return &o.Snapshots[0].ObjectMeta },
+		"LogicalUnitGroupSnapshot/group-00000": func(o *Objects) *metav1.ObjectMeta { return &o.Groups[0].ObjectMeta },
+		"Host/worker-1":                        func(o *Objects) *metav1.ObjectMeta { return &o.Hosts[0].ObjectMeta },
 	} {
 		observedCases = append(observedCases, trouble{object, "NotObserved", Warning, object, changed(m, time.Hour), map[string]func(*Objects){
 			"gone": func(o *Objects) { m(o).Generation = 1 }, "not for long": changed(m, 9*time.Minute), "it is being deleted": func(o *Objects) { m(o).DeletionTimestamp = at(0) },

@@ -1,7 +1,7 @@
-// Package objects is a backend that writes LogicalUnits and LogicalUnitSnapshots and waits until
-// the operator has reconciled them. It keeps no state and uses no cache: several instances may run
-// at once, and each may crash at any point. A repeated call finds unfinished work by the object's
-// name.
+// Package objects is a backend that writes LogicalUnits, LogicalUnitSnapshots and
+// LogicalUnitGroupSnapshots, and waits until the operator has reconciled them. It keeps no state
+// and uses no cache: several instances may run at once, and each may crash at any point. A repeated
+// call finds unfinished work by the object's name.
 //
 // A volume's ID is the name of its LogicalUnit, a hash of the CSI name. The UUID of the LUN would
 // be as unique, but is known only when the object is placed: the ID must be known before anything

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -14,7 +15,7 @@ import (
 )
 
 func snapshot(s *v1alpha1.LogicalUnitSnapshot) backend.Snapshot {
-	return backend.Snapshot{ID: s.Name, Name: s.Spec.Name, SourceVolume: s.Spec.Source, Size: s.Status.Size.Value(), Created: s.Status.TakenAt.Time}
+	return backend.Snapshot{ID: s.Name, Name: s.Spec.Name, SourceVolume: s.Spec.Source, Size: s.Status.Size.Value(), Created: s.Status.TakenAt.Time, Group: s.Spec.Group}
 }
 
 func (b *Backend) readSnapshot(ctx context.Context, id string) (*v1alpha1.LogicalUnitSnapshot, error) {
@@ -28,6 +29,12 @@ func (b *Backend) readSnapshot(ctx context.Context, id string) (*v1alpha1.Logica
 	return &s, nil
 }
 
+// taken reports whether the snapshot exists on the disks. One of a group snapshot can be used when
+// the operator has published it: until then an attempt to take the group may still be given up.
+func taken(s *v1alpha1.LogicalUnitSnapshot) bool {
+	return s.Annotations[v1alpha1.AnnotationMade] == "true" || s.Spec.Group != "" && meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.ConditionReady)
+}
+
 // takenSnapshot reads a snapshot that exists and is not being deleted.
 func (b *Backend) takenSnapshot(ctx context.Context, id string) (*v1alpha1.LogicalUnitSnapshot, error) {
 	s, err := b.readSnapshot(ctx, id)
@@ -36,7 +43,7 @@ func (b *Backend) takenSnapshot(ctx context.Context, id string) (*v1alpha1.Logic
 		return nil, err
 	case s.Spec.Destroy:
 		return nil, fmt.Errorf("%w: snapshot %q is being deleted", backend.ErrNotFound, id)
-	case s.Annotations[v1alpha1.AnnotationMade] != "true":
+	case !taken(s):
 		return nil, fmt.Errorf("%w: snapshot %q is not taken yet", backend.ErrNotFound, id)
 	case s.Status.Size == nil || s.Status.TakenAt == nil:
 		return nil, fmt.Errorf("%w: the LogicalUnitSnapshot %q has no status yet: retry", backend.ErrUnavailable, id)
@@ -63,8 +70,7 @@ func (b *Backend) CreateSnapshot(ctx context.Context, id, name, source string) (
 		var seen *v1alpha1.LogicalUnitSnapshot
 		err = waitSnapshot(ctx, b, "create snapshot "+id, s, func(now *v1alpha1.LogicalUnitSnapshot) (bool, error) {
 			seen = now
-			taken := now.Annotations[v1alpha1.AnnotationMade] == "true" && now.Status.Size != nil && now.Status.TakenAt != nil
-			return taken, verdict("create snapshot "+id, failed(now.Status.Conditions, v1alpha1.ConditionReady, now.Generation))
+			return taken(now) && now.Status.Size != nil && now.Status.TakenAt != nil, verdict("create snapshot "+id, failed(now.Status.Conditions, v1alpha1.ConditionReady, now.Generation))
 		})
 		switch {
 		case errors.Is(err, errGone):
@@ -158,6 +164,11 @@ func (b *Backend) waitSnapshotGone(ctx context.Context, s *v1alpha1.LogicalUnitS
 
 // DeleteSnapshot implements backend.Backend.
 func (b *Backend) DeleteSnapshot(ctx context.Context, id string) error {
+	return b.deleteSnapshot(ctx, id, "")
+}
+
+// deleteSnapshot deletes a snapshot of a group snapshot, or an independent one if group is empty.
+func (b *Backend) deleteSnapshot(ctx context.Context, id, group string) error {
 	for {
 		s, err := b.readSnapshot(ctx, id)
 		if errors.Is(err, backend.ErrNotFound) {
@@ -165,6 +176,9 @@ func (b *Backend) DeleteSnapshot(ctx context.Context, id string) error {
 		}
 		if err != nil {
 			return err
+		}
+		if s.Spec.Group != group {
+			return fmt.Errorf("snapshot %q: %w: it is deleted with the others of %q: delete that", id, backend.ErrInGroup, s.Spec.Group)
 		}
 		err = b.destroySnapshot(ctx, s)
 		if err == nil {

@@ -102,6 +102,8 @@ func lastSeen(o client.Object) string {
 		list = o.Status.Conditions
 	case *v1alpha1.LogicalUnitSnapshot:
 		list = o.Status.Conditions
+	case *v1alpha1.LogicalUnitGroupSnapshot:
+		list = o.Status.Conditions
 	}
 	said := ""
 	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionPublished} {

@@ -1,5 +1,5 @@
-// Package operator runs the reconcilers of LUNs and snapshots in a test's process, against a real
-// API server and a real pair.
+// Package operator runs the reconcilers of LUNs, snapshots and group snapshots in a test's process,
+// against a real API server and a real pair.
 package operator
 
 import (
@@ -27,6 +27,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/groupsnapshot"
 	"github.com/gemel-storage/gemel/controllers/logicalunit"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/controllers/snapshot"
@@ -169,7 +170,8 @@ func StartWith(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func
 	}
 	err = errors.Join(
 		(&logicalunit.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: found, Recorder: rec, CHAP: keeper, Refresh: 2 * time.Second, Lazy: time.Second}).Setup(m),
-		(&snapshot.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: found, Recorder: rec, Refresh: 2 * time.Second}).Setup(m))
+		(&snapshot.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: found, Recorder: rec, Refresh: 2 * time.Second}).Setup(m),
+		(&groupsnapshot.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: found, Recorder: rec, Refresh: 2 * time.Second, Again: 200 * time.Millisecond}).Setup(m))
 	if err != nil {
 		return nil, err
 	}

@@ -50,12 +50,17 @@ type rig struct {
 // start runs a pair, and describes it to the API server.
 func start(t *testing.T, limit time.Duration) *rig {
 	t.Helper()
+	return startIn(t, limit, t.TempDir())
+}
+
+// startIn is start with the pair's disks in a folder.
+func startIn(t *testing.T, limit time.Duration, dir string) *rig {
+	t.Helper()
 	cfg := envtest.Config(t)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	r := &rig{T: t, ctx: ctx, cfg: cfg}
-	dir := t.TempDir()
-	bin, err := harness.Build(ctx, dir, "./cmd/gemel-target")
+	bin, err := harness.Build(ctx, t.TempDir(), "./cmd/gemel-target")
 	r.ok(err)
 	// An API server and etcd start beside the pair. A node that does not get to run for half a
 	// second is excluded, and a session that ends for that cannot come back if the test has
@@ -88,8 +93,9 @@ func (r *rig) clean() {
 	defer cancel()
 	var luns v1alpha1.LogicalUnitList
 	var snaps v1alpha1.LogicalUnitSnapshotList
+	var groups v1alpha1.LogicalUnitGroupSnapshotList
 	var pairs v1alpha1.TargetPairList
-	for _, list := range []client.ObjectList{&luns, &snaps, &pairs} {
+	for _, list := range []client.ObjectList{&luns, &snaps, &groups, &pairs} {
 		if err := r.c.List(ctx, list); err != nil {
 			r.Error(err)
 		}
@@ -97,6 +103,9 @@ func (r *rig) clean() {
 	var all []client.Object
 	for i := range luns.Items {
 		all = append(all, &luns.Items[i])
+	}
+	for i := range groups.Items {
+		all = append(all, &groups.Items[i])
 	}
 	for i := range snaps.Items {
 		all = append(all, &snaps.Items[i])

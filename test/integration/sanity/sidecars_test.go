@@ -30,17 +30,23 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
-// sidecarsVariable names a folder with csi-provisioner and csi-resizer; hack/sidecars.sh builds
-// them.
+// sidecarsVariable names a folder with csi-provisioner, csi-resizer, csi-snapshotter and
+// snapshot-controller; hack/sidecars.sh builds them.
 const sidecarsVariable = "GEMEL_SIDECARS"
 
 // sidecar runs one with the flags of the chart, for the rest of the test.
 func (e *env) sidecar(name string, args ...string) {
 	e.t.Helper()
+	e.controller(name, append([]string{"--csi-address=" + filepath.Join(e.dir, "csi.sock")}, args...)...)
+}
+
+// controller runs one that does not talk to the driver.
+func (e *env) controller(name string, args ...string) {
+	e.t.Helper()
 	log, err := os.Create(filepath.Join(e.dir, name+".log"))
 	e.ok(err)
 	cmd := exec.Command(filepath.Join(os.Getenv(sidecarsVariable), name),
-		append([]string{"--csi-address=" + filepath.Join(e.dir, "csi.sock"), "--kubeconfig=" + filepath.Join(e.dir, "kubeconfig"), "--retry-interval-start=500ms"}, args...)...)
+		append([]string{"--kubeconfig=" + filepath.Join(e.dir, "kubeconfig"), "--retry-interval-start=500ms"}, args...)...)
 	cmd.Env = append(os.Environ(), "NAMESPACE=default")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
