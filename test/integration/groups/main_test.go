@@ -19,6 +19,7 @@ var (
 	rounds = flag.Int("groups.rounds", 6, "group snapshots that are taken while things fail")
 	freeze = flag.Int("groups.freeze", 3, "group snapshots of each size whose hold is measured")
 	seed   = flag.Uint64("groups.seed", 1, "of what fails, and when")
+	sim    = flag.String("groups.sim", "", "report of the simulator, whose histories and violations go into the report; empty: none")
 	out    = flag.String("groups.out", "", "file for the report; empty: none")
 )
 
@@ -38,18 +39,26 @@ func (r *report) set(name string, v any) {
 	r.m[name] = v
 }
 
-// write merges the figures into the report, which other suites write to as well.
+// write writes the figures, with those of the simulator.
 func (r *report) write(path string) error {
-	all := map[string]any{}
-	if b, err := os.ReadFile(path); err == nil {
-		if err := json.Unmarshal(b, &all); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+	if *sim != "" {
+		b, err := os.ReadFile(*sim)
+		if err != nil {
+			return err
 		}
+		var of struct {
+			Seeds      int            `json:"seeds"`
+			Violations int            `json:"violations"`
+			Branches   map[string]int `json:"branches"`
+		}
+		if err := json.Unmarshal(b, &of); err != nil {
+			return fmt.Errorf("%s: %w", *sim, err)
+		}
+		r.set("histories", of.Seeds)
+		r.set("history_violations", of.Violations)
+		r.set("history_cuts", of.Branches["a cut through LUNs is judged against what hosts saw"])
 	}
-	for k, v := range r.m {
-		all[k] = v
-	}
-	b, err := json.MarshalIndent(all, "", "  ")
+	b, err := json.MarshalIndent(r.m, "", "  ")
 	if err != nil {
 		return err
 	}
