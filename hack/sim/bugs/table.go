@@ -115,7 +115,7 @@ var machineBugs = []bug{
 		more: []mutate.Edit{{File: "late.go", Old: "\t\to.stray = true\n", New: "\t\to.stray = false\n"}}},
 	{rule: "R11a", name: "a command of a host that has moved on takes the path back", file: "late.go", flags: []string{"-with", "host cut off"},
 		skip: []uint64{6096148805922065195}, // R8 of a write that comes from a session that its host has left: not understood yet
-		old: "case counts && now-at <= proofMax:", new: "case true:",
+		old:  "case counts && now-at <= proofMax:", new: "case true:",
 		more: []mutate.Edit{{File: "late.go", Old: "if ask.life != nil && ask.life.At() < ask.at {", New: "if false {"}}},
 	{rule: "R11a", name: "a write starts for an old sign of life after other hosts started commands", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{3344778563042674114},
 		old: "o.unit.starts.calm(o.Cmd, at)", new: "true",
@@ -249,7 +249,7 @@ var machineBugs = []bug{
 		old: "m.peer.Moves && now-l.since > int64(m.cfg.MirrorMax)", new: "m.peer.Moves && false"},
 	{rule: "R12", name: "a node that does not finish an entry of the log stays a member", file: "owed.go", flags: []string{"-with", "log hangs"},
 		skip: []uint64{11503753724267557838}, // R12 at the moment at which all faults end: not understood yet
-		old: "if m.log.selfAt && now-m.log.since > limit {", new: "if false {"},
+		old:  "if m.log.selfAt && now-m.log.since > limit {", new: "if false {"},
 	// Files that are not what the metadata says.
 	{rule: "R12", name: "a node that lacks a file is the source of both that restarted", file: "outside.go", flags: []string{"-with", "lost file,both killed"},
 		old: "\tif m.cfg.Misfits != \"\" {\n", new: "\tif false {\n"},
