@@ -110,7 +110,19 @@ func (h *host) concludes(slot int, s snap, own, its held) {
 
 // asksPeer asks what the peer has of a marked object.
 func (h *host) asksPeer(slot int, born uint64, done func(held)) {
-	h.doesAtPeer(func(peer *host) any { return peer.holds(slot, born) }, func(answer any) { done(answer.(held)) })
+	life := h.life
+	late := func(do func()) {
+		if h.w.now >= h.w.lateLooks {
+			do()
+			return
+		}
+		h.w.after(h.w.even(0, 200*ms), func() { h.when(life, do) })
+	}
+	late(func() {
+		h.doesAtPeer(func(peer *host) any { return peer.holds(slot, born) }, func(answer any) {
+			late(func() { done(answer.(held)) })
+		})
+	})
 }
 
 // doesAtPeer has the peer do something when the question arrives. Nothing comes back if the link
@@ -119,9 +131,6 @@ func (h *host) doesAtPeer(do func(peer *host) any, done func(answer any)) {
 	w, life, link, peer := h.w, h.life, h.w.net.n, h.w.nodes[h.id.Peer()]
 	carry := func(from *host, arrive func()) {
 		d := w.between(20*us, ms) + w.net.slow[from.id]
-		if w.now < w.lateLooks {
-			d += w.even(0, 200*ms)
-		}
 		w.after(d, func() {
 			if w.net.up && w.net.n == link && !w.net.blocked(from.id, 0) {
 				arrive()

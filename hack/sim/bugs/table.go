@@ -72,7 +72,7 @@ var machineBugs = []bug{
 		old: "m.straggle = m.applying", new: "m.straggle = 0"},
 	{rule: "R4", name: "mirrored writes of one range in any order", file: "partner.go",
 		old: "w.lock.Shared = msg.looks()", new: "w.lock.Shared = true"},
-	{rule: "R4", name: "install while own writes are under way", seeds: 8000, hints: []uint64{5467832001149255377}, file: "resync.go",
+	{rule: "R4", name: "install while own writes are under way", seeds: 8000, hints: []uint64{4072406216864432618}, file: "resync.go",
 		old: "r.install == nil || m.storeOps > 0 || m.applying > 0 ||", new: "r.install == nil ||"},
 	{rule: "R4", name: "a frame carries the bytes of the next command", file: "ops.go",
 		old: "msg.Data = slices.Clone(msg.Data)", new: "msg.Data = slices.Clip(msg.Data)"},
