@@ -2,8 +2,8 @@ package main
 
 var withCuts = []string{"-with", "cut through two LUNs"}
 
-// The mistakes of a cut through LUNs of both nodes (docs/decisions/0070): of the pair's holds, and of
-// the simulated runtime.
+// The mistakes of a cut through LUNs of both nodes (docs/decisions/0070): of the pair's holds, and
+// of the simulated runtime.
 var cutBugs = []bug{
 	{rule: "R14", name: "changes start while they are held for a cut", file: "quiesce.go", flags: withCuts,
 		old: "u.quiesced > 0 || u.kept > 0 && o.changes() }", new: "u.quiesced > 0 }"},
