@@ -140,12 +140,6 @@ func (r *rig) inSync() {
 	}
 }
 
-// wait polls a condition.
-func (r *rig) wait(what string, ok func() (bool, string)) {
-	r.t.Helper()
-	r.must(harness.Wait(r.ctx, what, ok))
-}
-
 // left counts the snapshots of a group that a pair still has.
 func (r *rig) left(g *cut.Group) (n int, err error) {
 	for _, p := range g.Pairs {
