@@ -12,6 +12,10 @@
    later time or never. A refusal is a step that is not enabled, after which a coordinator takes the
    group up again (Take), as it may at any time.
 
+   One step is coarser than the nodes are now: here a pair marks its members when it applies the Cut,
+   and releases when every node has. The nodes begin with their copies while both hold, release, and
+   have the log mark what they have begun (docs/decisions/0070); dataplane/sim plays that.
+
    Rules that the order of messages does not show, each with a Bug of its own:
    - A hold is known by a number of its own, which its answer and the Cut carry. The attempt does
      not suffice: a message that was repeated begins another hold of the same attempt.
