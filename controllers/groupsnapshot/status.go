@@ -24,7 +24,7 @@ const DataKept = "the snapshots are kept: to destroy them, set spec.destroy (CSI
 func (p *pass) writeStatus(ctx context.Context, err error) (ctrl.Result, error) {
 	f, ok := finding.Of(err)
 	if err != nil && !ok { // an error of the API server, which no condition can show
-		return ignoreStale(err)
+		return object.RequeueIfThere(err)
 	}
 	next := p.o.DeepCopy()
 	s := &next.Status
@@ -39,7 +39,7 @@ func (p *pass) writeStatus(ctx context.Context, err error) (ctrl.Result, error) 
 	s.ObservedGeneration = p.o.Generation
 	if !equality.Semantic.DeepEqual(p.o.Status, *s) {
 		if err := p.Status().Update(ctx, next, client.FieldOwner(v1alpha1.OperatorManager)); err != nil {
-			return ignoreStale(fmt.Errorf("status of LogicalUnitGroupSnapshot %s: %w", p.o.Name, err))
+			return object.RequeueIfThere(fmt.Errorf("status of LogicalUnitGroupSnapshot %s: %w", p.o.Name, err))
 		}
 		if changed {
 			p.recordEvent(next, f)
@@ -49,11 +49,6 @@ func (p *pass) writeStatus(ctx context.Context, err error) (ctrl.Result, error) 
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: p.requeueAfter()}, nil
-}
-
-func ignoreStale(err error) (ctrl.Result, error) {
-	r, err := object.RequeueIfStale(err)
-	return r, client.IgnoreNotFound(err)
 }
 
 func (p *pass) condition(s *v1alpha1.LogicalUnitGroupSnapshotStatus, f *finding.Finding) bool {

@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
 	"github.com/gemel-storage/gemel/controllers/internal/object"
@@ -75,7 +73,7 @@ func (p *pass) take(ctx context.Context) error {
 		case !ok:
 			return err
 		case !f.Retry:
-			p.discard(ctx, attempt)
+			_ = p.group.Discard(ctx, attempt) // what it leaves, the next attempt or the deletion removes
 			return err
 		case !p.heldAny() || try == tries:
 			return err
@@ -115,16 +113,4 @@ func (p *pass) publish(ctx context.Context) error {
 	}
 	groups.WithLabelValues("published").Inc()
 	return nil
-}
-
-// discard removes what an attempt has left that no retry would complete. What it cannot remove, the
-// next attempt or the deletion removes.
-func (p *pass) discard(ctx context.Context, attempt uint64) {
-	var wg sync.WaitGroup
-	for _, x := range p.group.Pairs {
-		wg.Go(func() {
-			_, _ = x.Client.BeginGroupSnapshot(ctx, &targetv1.BeginGroupSnapshotRequest{GroupUuid: p.group.UUID, Attempt: attempt, Discard: true})
-		})
-	}
-	wg.Wait()
 }

@@ -33,14 +33,14 @@ func (p *pass) writeStatus(ctx context.Context, ready, published error) (ctrl.Re
 	case ready != nil && !rok:
 		return ctrl.Result{}, ready
 	case published != nil && !hok:
-		return ignoreStale(published)
+		return object.RequeueIfThere(published)
 	}
 	next := p.lu.DeepCopy()
 	p.setStatus(ctx, &next.Status)
 	changed := p.conditions(&next.Status, r, h)
 	wait, err := p.updateStatus(ctx, next)
 	if err != nil {
-		return ignoreStale(err)
+		return object.RequeueIfThere(err)
 	}
 	if changed {
 		p.recordEvents(next)
@@ -52,11 +52,6 @@ func (p *pass) writeStatus(ctx context.Context, ready, published error) (ctrl.Re
 		return ctrl.Result{}, published
 	}
 	return ctrl.Result{RequeueAfter: min(wait, p.requeueAfter())}, nil
-}
-
-func ignoreStale(err error) (ctrl.Result, error) {
-	r, err := object.RequeueIfStale(err)
-	return r, client.IgnoreNotFound(err)
 }
 
 // setStatus sets the fields. What could not be read stays; in particular observedGeneration stays

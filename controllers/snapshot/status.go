@@ -25,7 +25,7 @@ const DataKept = "the snapshot is kept: to destroy the snapshot, set spec.destro
 func (p *pass) writeStatus(ctx context.Context, err error) (ctrl.Result, error) {
 	f, ok := finding.Of(err)
 	if err != nil && !ok { // an error of the API server, which no condition can show
-		return ignoreStale(err)
+		return object.RequeueIfThere(err)
 	}
 	next := p.o.DeepCopy()
 	s := &next.Status
@@ -37,7 +37,7 @@ func (p *pass) writeStatus(ctx context.Context, err error) (ctrl.Result, error) 
 	s.ObservedGeneration = p.o.Generation
 	if !equality.Semantic.DeepEqual(truncated(p.o.Status), truncated(*s)) {
 		if err := p.Status().Update(ctx, next, client.FieldOwner(v1alpha1.OperatorManager)); err != nil {
-			return ignoreStale(fmt.Errorf("status of LogicalUnitSnapshot %s: %w", p.o.Name, err))
+			return object.RequeueIfThere(fmt.Errorf("status of LogicalUnitSnapshot %s: %w", p.o.Name, err))
 		}
 		if changed {
 			p.recordEvent(next)
@@ -56,11 +56,6 @@ func truncated(s v1alpha1.LogicalUnitSnapshotStatus) v1alpha1.LogicalUnitSnapsho
 		s.TakenAt = &t
 	}
 	return s
-}
-
-func ignoreStale(err error) (ctrl.Result, error) {
-	r, err := object.RequeueIfStale(err)
-	return r, client.IgnoreNotFound(err)
 }
 
 func (p *pass) condition(s *v1alpha1.LogicalUnitSnapshotStatus, f *finding.Finding) bool {

@@ -26,6 +26,9 @@ type beginCopies struct {
 	Group  *holdName      `json:"group,omitempty"`
 }
 
+// errBroken: the sources were not held until both members had begun.
+var errBroken = fmt.Errorf("what was held is not any more: %w", control.ErrUnavailable)
+
 // beginBoth begins with copies at both members, or at a lone one; stands says whether what is held
 // here still is, when both have. What has begun in vain ends when the copy is removed.
 func (n *Node) beginBoth(ctx context.Context, r beginCopies, stands func() bool) error {
@@ -43,22 +46,23 @@ func (n *Node) beginBoth(ctx context.Context, r beginCopies, stands func() bool)
 		return err
 	}
 	if !stands() {
-		return fmt.Errorf("what was held is not any more: %w", control.ErrUnavailable)
+		return errBroken
 	}
 	return nil
 }
 
 // beginOther is the part of the node that was not asked.
 func (n *Node) beginOther(r beginCopies) error {
-	if r.Group != nil {
-		if err := n.fixGroupHere(*r.Group); err != nil {
-			return err
-		}
+	if r.Group == nil {
+		return n.beginHere(r)
 	}
-	if err := n.beginHere(r); err != nil || r.Group == nil {
-		return err
+	h, err := n.fixGroupHere(*r.Group)
+	if err == nil {
+		err = n.beginHere(r)
 	}
-	_, err := n.fixGroup(func(h *groupHold) bool { return h.holdName == *r.Group }, r.Group.Group, r.Group.Attempt)
+	if err == nil && !n.stands(h) {
+		err = errBroken
+	}
 	return err
 }
 

@@ -204,7 +204,8 @@ func (n *Node) tellOther(method string, what any) {
 // CutGroup implements control.Node: both nodes fix their holds and begin with the copies of all
 // members, whose changes then continue, and one entry of the log marks them.
 func (n *Node) CutGroup(ctx context.Context, group string, attempt, hold uint64) (held time.Duration, err error) {
-	h, err := n.fixGroup(func(h *groupHold) bool { return h.asked && h.Attempt == attempt && h.Token == hold }, group, attempt)
+	// One request cuts a hold: another one that fails would release what the first relies on.
+	h, err := n.fixGroup(func(h *groupHold) bool { return h.asked && !h.fixed && h.Attempt == attempt && h.Token == hold }, group, attempt)
 	if err != nil {
 		n.groups.tally.refused.Add(1)
 		return 0, err
@@ -217,7 +218,7 @@ func (n *Node) CutGroup(ctx context.Context, group string, attempt, hold uint64)
 	if len(h.plan.other) > 0 {
 		r.Group = &h.holdName
 	}
-	err = n.beginBoth(ctx, r, func() bool { return h.id == 0 || n.fixed(h.id) })
+	err = n.beginBoth(ctx, r, func() bool { return n.stands(h) })
 	if err != nil {
 		n.groups.tally.refused.Add(1)
 		over()
@@ -245,26 +246,29 @@ func (n *Node) fixGroup(is func(*groupHold) bool, group string, attempt uint64) 
 	}
 	h.fixed = true
 	n.groups.mu.Unlock()
-	if h.id != 0 && !n.fixed(h.id) {
+	if !n.stands(h) {
 		n.decided(h.holdName)
 		return nil, fmt.Errorf("the hold of attempt %d of group snapshot %s has ended at node %s: %w", attempt, group, n.self, meta.ErrAborted)
 	}
 	return h, nil
 }
 
+// stands reports whether a fixed hold still holds what this node has in it.
+func (n *Node) stands(h *groupHold) bool { return h.id == 0 || n.fixed(h.id) }
+
 // fixGroupHere is the part of the node that was not asked: from here on it releases its hold when
-// it is told, or when the log has decided.
-func (n *Node) fixGroupHere(name holdName) error {
+// the asked node says so, or when the log has decided.
+func (n *Node) fixGroupHere(name holdName) (*groupHold, error) {
 	h, err := n.fixGroup(func(h *groupHold) bool { return h.holdName == name }, name.Group, name.Attempt)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	n.run.wg.Go(func() {
 		if h.outlasts(n.run.ctx, voidAfter) {
 			n.voidGroup(h)
 		}
 	})
-	return nil
+	return h, nil
 }
 
 // outlasts reports whether a hold is still there after a while.

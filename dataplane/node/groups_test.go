@@ -233,6 +233,18 @@ func TestGroupAttempts(t *testing.T) {
 		t.Errorf("%d members are left", len(got))
 	}
 	r.begun(4).holdable(4)
+	h := r.heldBy(r.nodes[0])
+	fix := func(is bool) {
+		r.nodes[0].groups.mu.Lock()
+		defer r.nodes[0].groups.mu.Unlock()
+		h.fixed = is
+	}
+	fix(true) // by a cut that is under way
+	r.refused(r.cut(4), "does not hold")
+	if r.heldBy(r.nodes[0]) != h {
+		t.Error("a cut that came twice has ended the hold of the first one")
+	}
+	fix(false)
 	if err := r.cut(4); err != nil {
 		t.Fatal(err)
 	}

@@ -16,16 +16,7 @@ func (h *host) beginsBoth(slot int, born uint64, done func(ok bool)) {
 		done(h.begins(slot, born))
 		return
 	}
-	over := false
-	end := func(ok bool) {
-		if !over {
-			over = true
-			done(ok && h.begins(slot, born))
-		}
-	}
-	h.doesAtPeer(func(peer *host) any { return peer.begins(slot, born) }, func(answer any) { end(answer.(bool)) })
-	life := h.life
-	h.w.after(beginLost, func() { h.when(life, func() { end(false) }) })
+	h.asksOnce(func(peer *host) any { return peer.begins(slot, born) }, func(ok bool) { done(ok && h.begins(slot, born)) })
 }
 
 // begins is the instant at one node.

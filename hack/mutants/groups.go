@@ -33,7 +33,7 @@ var groupMutants = []mutant{
 	{ofGroups, "a group that was taken is taken again", inGroup("reconciler.go",
 		"	case p.made():\n		return p.check(ctx)\n", ""), groupSnapshot, "TestLostMemberIsNotTakenAgain"},
 	{ofGroups, "a failure that no retry fixes leaves snapshots", inGroup("take.go",
-		"			p.discard(ctx, attempt)\n", ""), groupSnapshot, "TestFailuresAreExplained"},
+		"			_ = p.group.Discard(ctx, attempt)", "			_ = attempt"), groupSnapshot, "TestFailuresAreExplained"},
 	{ofGroups, "the objects go before the pairs have ended the group", inGroup("destroy.go",
 		"	if err := p.end(ctx); err != nil {\n		return err\n	}\n", "	defer func() { _ = p.end(ctx) }()\n"), groupSnapshot, "TestPairsEndBeforeTheObjectsGo"},
 	{ofGroups, "a group goes before its members", inGroup("destroy.go",

@@ -112,11 +112,17 @@ func (g *Group) End(ctx context.Context, attempt uint64) error {
 	return err
 }
 
+// Discard removes from every pair what earlier attempts have left, and what this one has not cut.
+func (g *Group) Discard(ctx context.Context, attempt uint64) error {
+	_, err := g.begin(ctx, &targetv1.BeginGroupSnapshotRequest{GroupUuid: g.UUID, Attempt: attempt, Discard: true})
+	return err
+}
+
 // Cut makes one attempt, which has begun and whose group is not whole. It returns how long changes
 // of a member were held at most. After an error nothing is known but that holds end by themselves:
 // the next step is to begin the next attempt.
 func (g *Group) Cut(ctx context.Context, attempt uint64) (held time.Duration, err error) {
-	if _, err := g.begin(ctx, &targetv1.BeginGroupSnapshotRequest{GroupUuid: g.UUID, Attempt: attempt, Discard: true}); err != nil {
+	if err := g.Discard(ctx, attempt); err != nil {
 		return 0, err
 	}
 	err = g.each(ctx, "prepare", func(ctx context.Context, i int) error {

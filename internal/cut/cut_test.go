@@ -32,7 +32,7 @@ func (c *calls) note(pair, what string) error {
 	return nil
 }
 
-// script is one pair: it answers what it is told to have.
+// script is one pair, which answers with what the test gives it.
 type script struct {
 	Client
 	*calls

@@ -114,3 +114,10 @@ func RequeueIfStale(err error) (ctrl.Result, error) {
 	}
 	return ctrl.Result{}, err
 }
+
+// RequeueIfThere is RequeueIfStale for a write of the object itself: there is nothing to do if the
+// object is gone.
+func RequeueIfThere(err error) (ctrl.Result, error) {
+	r, err := RequeueIfStale(err)
+	return r, client.IgnoreNotFound(err)
+}
