@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"sort"
 	"strings"
 )
@@ -112,6 +113,7 @@ func (s *summary) add(e event) {
 		s.failed++
 		s.failedTests[e.Package] = true
 		s.broken = append(s.broken, e.Package+" "+e.Test)
+		s.broken = append(s.broken, reasons(s.output[k])...)
 		fmt.Fprintf(s.out, "---- FAIL %s %s\n%s", e.Package, e.Test, strings.Join(s.output[k], ""))
 	}
 	delete(s.output, k)
@@ -125,6 +127,25 @@ func (s *summary) print(test string, out []string) {
 		}
 	}
 }
+
+// reasons are the first lines that a failed test reported, and the last: the end of the summary has
+// them, since what CI keeps of a run may be its end only.
+func reasons(out []string) (lines []string) {
+	for _, l := range out {
+		if t := strings.TrimRight(l, "\n"); reported.MatchString(t) {
+			lines = append(lines, t)
+		}
+	}
+	if n := len(lines); n > 2*maxReasons {
+		lines = append(lines[:maxReasons:maxReasons], lines[n-maxReasons:]...)
+	}
+	return lines
+}
+
+// reported is what testing writes before the text of Error, Fatal and Log.
+var reported = regexp.MustCompile(`^\s+\w+_test\.go:\d+: `)
+
+const maxReasons = 3
 
 // reason finds the reason that a skipped test gave.
 func reason(out []string) string {

@@ -65,3 +65,18 @@ func TestNothingRanIsAFailure(t *testing.T) {
 		t.Fatalf("nothing ran and it passed:\n%s", out)
 	}
 }
+
+// What CI keeps may be the end only: it names the reason.
+func TestEndNamesTheReason(t *testing.T) {
+	out, ok := run(t, `{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:3: it is 5, not 4\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"        a long log\n"}
+{"Action":"fail","Package":"p","Test":"TestA"}
+{"Action":"fail","Package":"p"}`)
+	if ok || !strings.HasSuffix(out, "failed:\n  p TestA\n      a_test.go:3: it is 5, not 4\n\n0 passed, 1 failed, 0 skipped\n") {
+		t.Fatalf("%v\n%s", ok, out)
+	}
+	many := reasons([]string{"  a_test.go:1: a", "  a_test.go:2: b", "  a_test.go:3: c", "  a_test.go:4: d", "  a_test.go:5: e", "  a_test.go:6: f", "  a_test.go:7: g"})
+	if got := strings.Join(many, ""); got != "  a_test.go:1: a  a_test.go:2: b  a_test.go:3: c  a_test.go:5: e  a_test.go:6: f  a_test.go:7: g" {
+		t.Fatalf("%q", got)
+	}
+}

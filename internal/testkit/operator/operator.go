@@ -176,14 +176,25 @@ func StartWith(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func
 		return nil, err
 	}
 	ctx, o.cancel = context.WithCancel(ctx)
-	o.wg.Go(func() { o.err = m.Start(ctx) })
+	o.wg.Go(func() { o.err = ended(ctx, m.Start(ctx)) })
 	if !m.GetCache().WaitForCacheSync(ctx) {
 		return nil, fmt.Errorf("caches were not filled: %w", errors.Join(ctx.Err(), o.Stop()))
 	}
 	return o, nil
 }
 
-// Stop ends the reconcilers, whatever they are doing.
+// ended is the error of a manager that has run. A manager that is stopped while a controller still
+// waits for its cache may return that controller's error: it did what it was asked to. It is an
+// error if a reconciler does not end in time.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	return err
+}
+
+// Stop ends the reconcilers, whatever they are doing. It returns the error of reconcilers that
+// failed before it, or did not end within the time that they have.
 func (o *Operator) Stop() error {
 	o.cancel()
 	o.wg.Wait()
