@@ -44,6 +44,14 @@ type StorageClusterSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(p, p.name != 'default' || p.name == self[0].name)",message="pools: only the first one may be called default, which is its name on the disks; take another name"
 	Pools []Pool `json:"pools"`
 
+	// FullCopies accepts snapshots and clones in backing volumes whose filesystem cannot share
+	// extents, ext4 for example. Each is a full copy there, which takes its time, and as much space
+	// as its source has data. false: such snapshots and clones are refused. A change is rolled out
+	// one node of a pair at a time, and needs target nodes of release 0.2.0 or later.
+	// +kubebuilder:default=false
+	// +optional
+	FullCopies bool `json:"fullCopies,omitempty"`
+
 	// NodeSelector selects the workers that target nodes may run on. Empty: all schedulable
 	// workers.
 	// +kubebuilder:validation:MaxProperties=16

@@ -165,6 +165,9 @@ func (r *Reconciler) args(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, no
 	for _, pool := range m[node] {
 		a = append(a, "--backing-volume="+pool.Name+"=/volumes/"+pool.Name+"/gemel")
 	}
+	if c.Spec.FullCopies {
+		a = append(a, "--full-copies")
+	}
 	if c.Spec.Lease != nil {
 		a = append(a, "--lease="+c.Spec.Lease.Duration.String())
 	}

@@ -29,6 +29,7 @@ type Config struct {
 
 	BackingVolumes   []string `json:"backing-volume"`    // more of them: NAME=DIR, each on a filesystem of its own
 	SharedFilesystem bool     `json:"shared-filesystem"` // or not, for trials
+	FullCopies       bool     `json:"full-copies"`       // snapshots and clones also where the filesystem cannot share extents
 
 	Kubeconfig       string   `json:"kubeconfig"`        // lease: how to reach the API server; empty: as a pod does
 	ArbiterEndpoints []string `json:"arbiter-endpoints"` // lease: URLs of API servers beside that one

@@ -90,6 +90,11 @@ func (n *Node) PrepareGroup(ctx context.Context, members []meta.Snapshot) error 
 		return err
 	}
 	for _, s := range members {
+		if err := n.copiesOnBoth(ctx, s.UUID, s.Source); err != nil {
+			return err
+		}
+	}
+	for _, s := range members {
 		if err := n.awaitOther(ctx, s.UUID, s.Source); err != nil {
 			return fmt.Errorf("LUN %s: %w", s.Source, err)
 		}

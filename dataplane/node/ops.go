@@ -32,6 +32,8 @@ func (n *Node) CreateLUN(ctx context.Context, l meta.LUN) error {
 		if err := n.volumeOnBoth(ctx, l.Volume); err != nil {
 			return err
 		}
+	} else if err := n.copiesOnBoth(ctx, l.UUID, l.SourceSnapshot); err != nil {
+		return err
 	}
 	if lazy, err := n.lazyCopies(); l.SourceSnapshot != "" && (lazy || err != nil) {
 		if err != nil {
@@ -106,6 +108,9 @@ func (n *Node) atOwner(ctx context.Context, lun, method string, req any, f func(
 // cloneHere clones a LUN that this node owns. For a node of 0.1.0 its writes are held while both
 // nodes copy.
 func (n *Node) cloneHere(ctx context.Context, l meta.LUN) error {
+	if err := n.copiesOnBoth(ctx, l.UUID, l.SourceLUN); err != nil {
+		return err
+	}
 	if lazy, err := n.lazyCopies(); err != nil {
 		return err
 	} else if lazy {
@@ -122,6 +127,9 @@ func (n *Node) CreateSnapshot(ctx context.Context, s meta.Snapshot) error {
 }
 
 func (n *Node) createSnapshotHere(ctx context.Context, s meta.Snapshot) error {
+	if err := n.copiesOnBoth(ctx, s.UUID, s.Source); err != nil {
+		return err
+	}
 	if lazy, err := n.lazyCopies(); err != nil {
 		return err
 	} else if lazy {

@@ -144,7 +144,7 @@ func (n *Node) serve(ctx context.Context, method string, body json.RawMessage) (
 	case "prepare_modify":
 		return served(body, func(req prepareModify) (any, error) { return nil, n.prepareModifyHere(req) })
 	case "prepare_volume":
-		return served(body, func(req prepareVolume) (any, error) { return nil, n.volumeHere(req.Volume) })
+		return served(body, func(req prepareVolume) (any, error) { return nil, n.prepareVolumeHere(req) })
 	case "scrub":
 		return served(body, func(req scrubRequest) (any, error) { return n.scrubHere(req) })
 	case "warm":

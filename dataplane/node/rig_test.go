@@ -57,7 +57,7 @@ func newTestPair(t *testing.T) *testPair {
 	}
 	for i, name := range harness.Names {
 		p.cfg[i] = Config{Cluster: "test", Pair: "p0", Node: name, StateDir: filepath.Join(dir, name), Arbiter: "file:" + filepath.Join(dir, "record"),
-			ISCSIListen: []string{portals[i]}, Portals: []string{"a=" + portals[0], "b=" + portals[1]}, ControlListen: addr(), MetricsListen: addr(), CheckpointIdle: Duration(300 * time.Millisecond),
+			ISCSIListen: []string{portals[i]}, Portals: []string{"a=" + portals[0], "b=" + portals[1]}, ControlListen: addr(), MetricsListen: addr(), CheckpointIdle: Duration(300 * time.Millisecond), FullCopies: true,
 			Logger: slog.New(slog.NewTextHandler(log, nil)).With("node", name)}
 	}
 	p.cfg[0].LinkListen, p.cfg[1].LinkPeer = linkAddr, linkAddr

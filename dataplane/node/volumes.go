@@ -145,6 +145,15 @@ func (n *Node) lacking(s *meta.State) error {
 
 type prepareVolume struct {
 	Volume string `json:"volume"`
+	Copies bool   `json:"copies,omitempty"` // snapshots and clones are to be made there; a node of 0.1.0 does not look
+}
+
+// prepareVolumeHere refuses what a backing volume here is not for.
+func (n *Node) prepareVolumeHere(req prepareVolume) error {
+	if err := n.volumeHere(req.Volume); err != nil || !req.Copies {
+		return err
+	}
+	return n.copiesHere(req.Volume)
 }
 
 // volumeHere refuses a backing volume that this node lacks, by name.
@@ -168,7 +177,7 @@ func (n *Node) volumeOnBoth(ctx context.Context, name string) error {
 		return fmt.Errorf("the release of node %s supports one backing volume only: upgrade node %s: %w", n.self.Peer(), n.self.Peer(), control.ErrUnavailable)
 	}
 	if both || v.Linked {
-		switch err := n.call(ctx, "prepare_volume", prepareVolume{name}, nil); {
+		switch err := n.call(ctx, "prepare_volume", prepareVolume{Volume: name}, nil); {
 		case err == nil || errors.Is(err, meta.ErrInvalid):
 			return err
 		case both || !errors.Is(err, errNoLink):

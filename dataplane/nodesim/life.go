@@ -125,7 +125,7 @@ func portal(i int) string      { return nodeAddr[i] + ":3260" }
 func controlAddr(i int) string { return nodeAddr[i] + ":7001" }
 
 func (m *machine) config(l *life) node.Config {
-	c := node.Config{Cluster: "test", Pair: "p0", Node: []string{"a", "b"}[m.i], StateDir: l.dir, Arbiter: "file:of the simulation",
+	c := node.Config{Cluster: "test", Pair: "p0", Node: []string{"a", "b"}[m.i], StateDir: l.dir, Arbiter: "file:of the simulation", FullCopies: true,
 		ISCSIListen: []string{portal(m.i)}, Portals: []string{"a=" + portal(0), "b=" + portal(1)}, ControlListen: controlAddr(m.i),
 		LinkListen: linkAddr, LinkPeer: linkAddr, CheckpointIdle: node.Duration(300 * time.Millisecond), ISCSIMemory: 64 << 20,
 		Logger: m.log, Faults: l.fault, Cached: func(path string, _, _ int64) bool { return !l.isDead() && m.disk.cached(path) },

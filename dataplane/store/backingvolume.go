@@ -108,7 +108,7 @@ func (v *BackingVolume) prepare(opts Options) (err error) {
 		}
 	}
 	if !v.reflink {
-		v.s.log.Warn("the filesystem cannot share extents: snapshots and clones are full copies", "volume", v.name, "dir", v.dir)
+		v.s.log.Warn("the filesystem cannot share extents: snapshots and clones would be full copies, and are made with --full-copies only", "volume", v.name, "dir", v.dir)
 	}
 	err = errNoBirths
 	if !opts.NoBirths {

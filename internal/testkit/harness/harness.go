@@ -34,11 +34,14 @@ type Options struct {
 	Dir    string // everything is made below it; required
 	Binary string // gemel-target; required, see Build
 	// Programs are other builds of gemel-target, of one node each; default Binary. What is set here
-	// counts from the node's next start.
+	// counts from the node's next start. Flags that their release may not know are for PerNode.
 	Programs [2]string
-	State    [2]string // state folders; default Dir/a and Dir/b
-	Log      io.Writer // the processes' log; default Dir/<node>.log
-	Args     []string  // more flags for both
+	// SharedExtentsOnly leaves out --full-copies: snapshots are refused where the filesystem cannot
+	// share extents.
+	SharedExtentsOnly bool
+	State             [2]string // state folders; default Dir/a and Dir/b
+	Log               io.Writer // the processes' log; default Dir/<node>.log
+	Args              []string  // more flags for both
 	// PerNode are more flags for one.
 	PerNode [2][]string
 	// Wrap is a command that a node is started by, with the node's own command as further
@@ -213,6 +216,9 @@ func (p *Pair) start(i int) error {
 		args = append(args, "--link-listen", p.link)
 	} else {
 		args = append(args, "--link-peer", p.link)
+	}
+	if p.Programs[i] == "" && !p.SharedExtentsOnly { // tests and trials run on any filesystem
+		args = append(args, "--full-copies")
 	}
 	args = append(append(args, p.Args...), p.PerNode[i]...)
 	args = slices.Concat(p.Wrap[i], []string{cmp.Or(p.Programs[i], p.Binary)}, args)

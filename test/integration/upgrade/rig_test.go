@@ -118,12 +118,24 @@ func start(t *testing.T, nodes [2]build) *rig {
 	return r
 }
 
+// use has a node start with a build from now on, and take snapshots on any filesystem, which 0.1.0
+// does unasked.
+func use(p *harness.Pair, i int, b build) {
+	p.Programs[i], p.PerNode[i] = b.target, nil
+	if b == now {
+		p.PerNode[i] = []string{"--full-copies"}
+	}
+}
+
 // lay makes a pair of which nothing runs yet.
 func lay(t *testing.T, nodes [2]build) *harness.Pair {
 	t.Helper()
-	p, err := harness.New(harness.Options{Dir: t.TempDir(), Binary: now.target, Programs: [2]string{nodes[0].target, nodes[1].target}})
+	p, err := harness.New(harness.Options{Dir: t.TempDir(), Binary: now.target})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for i, b := range nodes {
+		use(p, i, b)
 	}
 	t.Cleanup(func() {
 		if err := p.Close(); err != nil {

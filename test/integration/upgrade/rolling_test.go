@@ -40,7 +40,7 @@ func (r *rig) replace(t *testing.T, i int, b build) {
 	if err := r.Term(i); err != nil {
 		t.Fatal(err)
 	}
-	r.Programs[i] = b.target
+	use(r.Pair, i, b)
 	if err := r.StartNode(i); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestStateFolderOfTheOtherRelease(t *testing.T) {
 			if err := r.Term(i); err != nil {
 				t.Fatal(err)
 			}
-			r.Programs[i] = b.target
+			use(r.Pair, i, b)
 		}
 		if err := r.StartNode(last); err != nil {
 			t.Fatal(err)
