@@ -51,6 +51,26 @@ type ConsistencyGroupStatus struct {
 	// members. All members count, also those that the list leaves out.
 	// +optional
 	Balance string `json:"balance,omitempty"`
+	// LastCut is the last group snapshot that exists of members of this group.
+	// +optional
+	LastCut *GroupCut `json:"lastCut,omitempty"`
+}
+
+// GroupCut is a group snapshot of members of a ConsistencyGroup.
+type GroupCut struct {
+	// LogicalUnitGroupSnapshot is the name of the object.
+	LogicalUnitGroupSnapshot string `json:"logicalUnitGroupSnapshot"`
+	// TakenAt is the instant.
+	TakenAt metav1.Time `json:"takenAt"`
+	// Held is how long the commands of a LUN were held at most.
+	// +optional
+	Held *metav1.Duration `json:"held,omitempty"`
+	// Members is how many members of this group it has. If they are fewer than the group has, its
+	// claims were not all named, or some are newer.
+	Members int32 `json:"members"`
+	// Ready reports whether all its snapshots are complete, and can be restored.
+	// +optional
+	Ready bool `json:"ready,omitempty"`
 }
 
 // GroupMember is a claim of a ConsistencyGroup with its LUN.
@@ -85,6 +105,7 @@ type GroupMember struct {
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Claims",type=integer,JSONPath=`.status.claims`
 // +kubebuilder:printcolumn:name="Balance",type=string,JSONPath=`.status.balance`
+// +kubebuilder:printcolumn:name="Last cut",type=date,JSONPath=`.status.lastCut.takenAt`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ConsistencyGroup struct {

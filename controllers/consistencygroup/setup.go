@@ -33,7 +33,7 @@ const (
 // SetupWithManager registers the reconciler for changes of groups, claims, volumes and LUNs. c is
 // the cache of claims.
 //
-// +kubebuilder:rbac:groups=gemel.storage,resources=consistencygroups;logicalunits;targetpairs,verbs=get;list;watch
+// +kubebuilder:rbac:groups=gemel.storage,resources=consistencygroups;logicalunits;logicalunitgroupsnapshots;targetpairs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=gemel.storage,resources=consistencygroups/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims;persistentvolumes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -49,6 +49,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, c groups.Cache) error {
 		// Another group of the namespace may select the same claims, or no longer.
 		Watches(&v1alpha1.ConsistencyGroup{}, later[client.Object](wait, r.neighbours), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.LogicalUnit{}, later[client.Object](wait, r.ofLUN), builder.WithPredicates(predicate.Funcs{UpdateFunc: lunChanged})).
+		Watches(&v1alpha1.LogicalUnitGroupSnapshot{}, later[client.Object](wait, r.ofCut), builder.WithPredicates(predicate.Funcs{UpdateFunc: cutChanged})).
 		WatchesRawSource(source.Kind(c.Cache, claim, later(wait, r.ofClaim), predicate.TypedFuncs[*metav1.PartialObjectMetadata]{
 			UpdateFunc: func(e event.TypedUpdateEvent[*metav1.PartialObjectMetadata]) bool {
 				return !maps.Equal(e.ObjectOld.Labels, e.ObjectNew.Labels)

@@ -21,6 +21,7 @@ type view struct {
 	all     groups.Namespace // every group of the namespace
 	members []placement.Member
 	luns    map[string]*v1alpha1.LogicalUnit // of the members, by claim
+	lastCut *v1alpha1.GroupCut
 }
 
 // look reads the claims and LUNs of a group from the caches.
@@ -42,7 +43,8 @@ func (r *Reconciler) look(ctx context.Context, g *v1alpha1.ConsistencyGroup) (*v
 	for i := range v.members {
 		r.recall(&v.members[i], v.luns[v.members[i].Name])
 	}
-	return v, nil
+	v.lastCut, err = r.findLastCut(ctx, v.luns)
+	return v, err
 }
 
 // judge is what is wrong with the group, or that it is ready.
@@ -124,7 +126,7 @@ func (v *view) report(s *v1alpha1.ConsistencyGroupStatus) {
 	s.Claims, s.Members = int32(len(v.claims)), nil
 	shown := v.members[:min(len(v.members), v1alpha1.GroupMembersShown)]
 	s.OmittedMembers = int32(len(v.members) - len(shown))
-	s.Balance = placement.Balance(v.members)
+	s.Balance, s.LastCut = placement.Balance(v.members), v.lastCut
 	for _, m := range shown {
 		lu := v.luns[m.Name]
 		s.Members = append(s.Members, v1alpha1.GroupMember{Claim: m.Name, LogicalUnit: lu.Name, Pair: m.Pair, Pool: lu.Spec.Placement.Pool,
