@@ -70,9 +70,8 @@ func acknowledged(ctx context.Context, ns string) int {
 	return n
 }
 
-// groupSnapshot makes a VolumeGroupSnapshot of the claims with the label ordered=yes, waits until
-// it can be used, and gives the driver's name for it.
-func groupSnapshot(ctx context.Context, ns, name string) (handle string) {
+// askGroupSnapshot makes a VolumeGroupSnapshot of the claims with the label ordered=yes.
+func askGroupSnapshot(ctx context.Context, ns, name string) {
 	GinkgoHelper()
 	apply(ctx, ns, fmt.Sprintf(`apiVersion: groupsnapshot.storage.k8s.io/v1
 kind: VolumeGroupSnapshot
@@ -81,6 +80,12 @@ spec:
   volumeGroupSnapshotClassName: gemel
   source: {selector: {matchLabels: {ordered: "yes"}}}
 `, name))
+}
+
+// awaitGroupSnapshot waits until a VolumeGroupSnapshot can be used, and gives the driver's name for
+// it.
+func awaitGroupSnapshot(ctx context.Context, ns, name string) (handle string) {
+	GinkgoHelper()
 	Eventually(func() string { return field(ctx, "volumegroupsnapshot", name, ns, "{.status.readyToUse}") }).WithContext(ctx).WithTimeout(4*time.Minute).Should(Equal("true"), func() string {
 		return kubectl(context.Background(), "get", "volumegroupsnapshot,volumegroupsnapshotcontent,logicalunitgroupsnapshot,logicalunitsnapshot", "-n", ns, "-o", "yaml")
 	})
@@ -95,56 +100,113 @@ func membersLeft(ctx context.Context, handle string) string {
 	return kubectl(ctx, "get", "logicalunitsnapshot", "-o", fmt.Sprintf(`jsonpath={.items[?(@.spec.group=="%s")].metadata.name}`, handle))
 }
 
-var _ = Describe("a group of three claims", func() {
-	It("is snapshotted at one instant while it is written to, restored and deleted", Label("groups"), func(ctx context.Context) {
+// orderedClaims makes three block claims, whose LUNs have both owners, and a pod that writes to
+// them in an order across all three.
+func orderedClaims(ctx context.Context, ns string) {
+	GinkgoHelper()
+	claims := [3]string{"one", "two", "three"}
+	for _, c := range claims {
+		claim(ctx, ns, c, "256Mi", "Block", "")
+		kubectl(ctx, "label", "pvc", c, "-n", ns, "ordered=yes")
+	}
+	devicesPod(ctx, ns, "writer", fmt.Sprintf(orderWriter, recordMiB, maxRecords), claims)
+	kubectl(ctx, "gemel", "transfer", lunOf(ctx, ns, "one"), "--to", "a", "--hold", "1h")
+	kubectl(ctx, "gemel", "transfer", lunOf(ctx, ns, "two"), "--to", "b", "--hold", "1h")
+}
+
+// moreWritten waits until the writer has gone on, and gives its last record.
+func moreWritten(ctx context.Context, ns string) int {
+	GinkgoHelper()
+	earlier := acknowledged(ctx, ns)
+	Eventually(func() int { return acknowledged(ctx, ns) }).WithContext(ctx).WithTimeout(2*time.Minute).Should(BeNumerically(">", earlier+20), "the writer is stuck")
+	Expect(phase(ctx, ns, "writer")).To(Equal("Running"), "the writer has ended or failed")
+	return acknowledged(ctx, ns)
+}
+
+// checkRestored restores a group snapshot, which was asked for when before records were
+// acknowledged and was there when after records were, and checks the order of its records. It
+// deletes the snapshot and what was restored, and checks that nothing is left.
+func checkRestored(ctx context.Context, ns, cut, handle string, before, after int) {
+	GinkgoHelper()
+	suffix := "-" + cut
+	out, err := run(ctx, "", "kubectl", "gemel", "group", "restore", cut, "-n", ns, "--suffix="+suffix)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(strings.Count(out, "claim "+ns+"/")).To(Equal(3), out)
+	_, err = run(ctx, "", "kubectl", "gemel", "group", "restore", cut, "-n", ns, "--suffix="+suffix)
+	Expect(err).To(MatchError(ContainSubstring("exists: set --prefix or --suffix")))
+	devicesPod(ctx, ns, cut, "sleep infinity", [3]string{"one" + suffix, "two" + suffix, "three" + suffix})
+	read := inPod(ctx, ns, cut, fmt.Sprintf(readRecords, recordMiB))
+	GinkgoWriter.Printf("%s: %d acknowledged before, %d after, held for %s at attempt %s, restored: %s\n", cut, before, after,
+		field(ctx, "logicalunitgroupsnapshot", handle, "", "{.status.held}"), field(ctx, "logicalunitgroupsnapshot", handle, "", "{.status.attempt}"), read)
+	n, err := strconv.Atoi(read)
+	if err != nil || n < before {
+		results.LostWrites++
+	}
+	Expect(err).NotTo(HaveOccurred(), "the records are no prefix: "+read)
+	Expect(n).To(And(BeNumerically(">=", before), BeNumerically("<=", after+1)), "records in the snapshot")
+	deletePod(ctx, ns, cut)
+
+	// What was restored outlives the group, of which nothing is left.
+	kubectl(ctx, "delete", "volumegroupsnapshot", cut, "-n", ns, "--wait=true", "--timeout=120s")
+	Eventually(func() string {
+		return kubectl(ctx, "get", "volumesnapshot", "-n", ns, "-o", "name") + membersLeft(ctx, handle) + field(ctx, "logicalunitgroupsnapshot", handle, "", "{.metadata.name}") +
+			kubectl(ctx, "get", "volumegroupsnapshotcontent", "-o", fmt.Sprintf(`jsonpath={.items[?(@.spec.volumeGroupSnapshotRef.namespace=="%s")].metadata.name}`, ns))
+	}).WithContext(ctx).Should(BeEmpty())
+	Expect(field(ctx, "pvc", "one"+suffix, ns, "{.status.phase}")).To(Equal("Bound"))
+	kubectl(ctx, "delete", "pvc", "-n", ns, "one"+suffix, "two"+suffix, "three"+suffix, "--wait=true", "--timeout=120s")
+}
+
+// groupHandles are the LogicalUnitGroupSnapshots that exist.
+func groupHandles(ctx context.Context) []string {
+	return strings.Fields(kubectl(ctx, "get", "logicalunitgroupsnapshot", "-o", "jsonpath={.items[*].metadata.name}"))
+}
+
+var _ = Describe("a group of three claims", Label("groups"), func() {
+	It("is snapshotted at one instant while it is written to, restored and deleted", func(ctx context.Context) {
 		inSync(ctx)
 		ns := newNamespace(ctx)
-		claims := [3]string{"one", "two", "three"}
-		for _, c := range claims {
-			claim(ctx, ns, c, "256Mi", "Block", "")
-			kubectl(ctx, "label", "pvc", c, "-n", ns, "ordered=yes")
-		}
-		devicesPod(ctx, ns, "writer", fmt.Sprintf(orderWriter, recordMiB, maxRecords), claims)
-		// The LUNs have both owners: each node holds those that it owns.
-		kubectl(ctx, "gemel", "transfer", lunOf(ctx, ns, "one"), "--to", "a", "--hold", "1h")
-		kubectl(ctx, "gemel", "transfer", lunOf(ctx, ns, "two"), "--to", "b", "--hold", "1h")
+		orderedClaims(ctx, ns)
 		for _, cut := range []string{"first", "second", "third"} {
-			earlier := acknowledged(ctx, ns)
-			Eventually(func() int { return acknowledged(ctx, ns) }).WithContext(ctx).Should(BeNumerically(">", earlier+20), "the writer is stuck")
-			before := acknowledged(ctx, ns)
-			handle := groupSnapshot(ctx, ns, cut)
+			before := moreWritten(ctx, ns)
+			askGroupSnapshot(ctx, ns, cut)
+			handle := awaitGroupSnapshot(ctx, ns, cut)
 			after := acknowledged(ctx, ns)
 			Expect(phase(ctx, ns, "writer")).To(Equal("Running"), "the writer has ended or failed")
 			Expect(strings.Fields(membersLeft(ctx, handle))).To(HaveLen(3))
-
-			suffix := "-" + cut
-			out, err := run(ctx, "", "kubectl", "gemel", "group", "restore", cut, "-n", ns, "--suffix="+suffix)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(strings.Count(out, "claim "+ns+"/")).To(Equal(3), out)
-			_, err = run(ctx, "", "kubectl", "gemel", "group", "restore", cut, "-n", ns, "--suffix="+suffix)
-			Expect(err).To(MatchError(ContainSubstring("exists: set --prefix or --suffix")))
-			devicesPod(ctx, ns, cut, "sleep infinity", [3]string{"one" + suffix, "two" + suffix, "three" + suffix})
-			read := inPod(ctx, ns, cut, fmt.Sprintf(readRecords, recordMiB))
-			GinkgoWriter.Printf("%s: %d acknowledged before, %d after, held for %s, restored: %s\n", cut, before, after,
-				field(ctx, "logicalunitgroupsnapshot", handle, "", "{.status.held}"), read)
-			n, err := strconv.Atoi(read)
-			if err != nil || n < before {
-				results.LostWrites++
-			}
-			Expect(err).NotTo(HaveOccurred(), "the records are no prefix: "+read)
-			Expect(n).To(And(BeNumerically(">=", before), BeNumerically("<=", after+1)), "records in the snapshot")
-			deletePod(ctx, ns, cut)
-
-			// What was restored outlives the group, of which nothing is left.
-			kubectl(ctx, "delete", "volumegroupsnapshot", cut, "-n", ns, "--wait=true", "--timeout=120s")
-			Eventually(func() string {
-				return kubectl(ctx, "get", "volumesnapshot", "-n", ns, "-o", "name") + membersLeft(ctx, handle) + field(ctx, "logicalunitgroupsnapshot", handle, "", "{.metadata.name}") +
-					kubectl(ctx, "get", "volumegroupsnapshotcontent", "-o", fmt.Sprintf(`jsonpath={.items[?(@.spec.volumeGroupSnapshotRef.namespace=="%s")].metadata.name}`, ns))
-			}).WithContext(ctx).Should(BeEmpty())
-			Expect(field(ctx, "pvc", "one"+suffix, ns, "{.status.phase}")).To(Equal("Bound"))
-			kubectl(ctx, "delete", "pvc", "-n", ns, "one"+suffix, "two"+suffix, "three"+suffix, "--wait=true", "--timeout=120s")
+			checkRestored(ctx, ns, cut, handle, before, after)
 		}
-		Expect(phase(ctx, ns, "writer")).To(Equal("Running"), "the writer has ended or failed")
 		deletePod(ctx, ns, "writer")
 	}, NodeTimeout(20*time.Minute))
+
+	// Where in the cut the process ends differs from round to round. An attempt that was interrupted
+	// comes to nothing, and a later one is restored: its number says that it was.
+	It("is snapshotted although an owner, or the operator, ends in the middle of the cut", func(ctx context.Context) {
+		inSync(ctx)
+		ns := newNamespace(ctx)
+		orderedClaims(ctx, ns)
+		interrupted := 0
+		for round := 1; round <= 6 && (round <= 2 || interrupted == 0); round++ {
+			cut := fmt.Sprintf("killed%d", round)
+			before := moreWritten(ctx, ns)
+			owner := field(ctx, "logicalunit", lunOf(ctx, ns, "two"), "", "{.status.owner}")
+			worker := targetWorker(ctx, owner)
+			askGroupSnapshot(ctx, ns, cut)
+			Eventually(func() []string { return groupHandles(ctx) }).WithContext(ctx).WithTimeout(time.Minute).WithPolling(10*time.Millisecond).ShouldNot(BeEmpty(), "no group snapshot has begun")
+			if round == 1 {
+				kubectl(ctx, "delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component=operator", "--grace-period=0", "--force")
+			} else {
+				killTarget(ctx, worker, owner)
+			}
+			handle := awaitGroupSnapshot(ctx, ns, cut)
+			after := acknowledged(ctx, ns)
+			if field(ctx, "logicalunitgroupsnapshot", handle, "", "{.status.attempt}") != "1" {
+				interrupted++
+			}
+			inSync(ctx)
+			moreWritten(ctx, ns)
+			checkRestored(ctx, ns, cut, handle, before, after)
+		}
+		Expect(interrupted).NotTo(BeZero(), "no process ended in the middle of a cut")
+		deletePod(ctx, ns, "writer")
+	}, NodeTimeout(30*time.Minute))
 })
