@@ -123,13 +123,15 @@ func (a *attempt) submit(h *host, arrived int64) {
 		w.mark(markGhost)
 		w.trace("  node %v: host%d %v arrives, from a session that the host has left", h.id, c.id, l)
 		life := h.life
-		w.after(w.between(20*us, 5*ms), func() { // the end of the connection comes behind it
+		end := func() {
 			h.when(life, func() {
 				if a.op != nil {
 					h.m.Abort(h.clock(), a.op)
 				}
 			})
-		})
+		}
+		a.sess.ghosts = append(a.sess.ghosts, end)
+		w.after(w.between(20*us, 5*ms), end) // the end of the connection comes behind it
 	}
 	a.started = !h.linkUp // else its first frame or store work shows the start
 	h.attempts[a.op] = a

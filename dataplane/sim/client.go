@@ -27,6 +27,7 @@ type client struct {
 	old       [2]int   // attempts given up but still at a node: a new login waits for them
 
 	sess     [2]*session
+	left     [2]*session // that it had there before, until the next one
 	remote   [2]bool     // its sessions to that node may be far
 	sessions byte        // that it has had there
 	cutOff   [2]bool     // its network to that node

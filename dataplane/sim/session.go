@@ -21,6 +21,7 @@ type session struct {
 	ended bool  // the host has closed it
 	// closed: the node has, too
 	closed bool
+	ghosts []func() // end what arrived after the host had left
 }
 
 // hostPatience is how long a host waits for a silent target before it gives a session up. It is
@@ -43,13 +44,20 @@ func (c *client) session(node int) *session {
 		s.goesFar()
 	}
 	c.sess[node] = s
+	// A login that replaces a session ends what that one still has at the node (RFC 7143 §6.3.5).
+	if old := c.left[node]; old != nil && s.isid == 0 {
+		for _, end := range old.ghosts {
+			end()
+		}
+	}
+	c.left[node] = nil
 	return s
 }
 
 func (c *client) endSession(node int) {
 	if s := c.sess[node]; s != nil {
 		s.ended = true
-		c.sess[node] = nil
+		c.sess[node], c.left[node] = nil, s
 	}
 }
 

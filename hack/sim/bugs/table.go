@@ -114,8 +114,7 @@ var machineBugs = []bug{
 		old: "case !o.remote && !o.internal() && !m.pathHere(now, o):", new: "case false:",
 		more: []mutate.Edit{{File: "late.go", Old: "\t\to.stray = true\n", New: "\t\to.stray = false\n"}}},
 	{rule: "R11a", name: "a command of a host that has moved on takes the path back", file: "late.go", flags: []string{"-with", "host cut off"},
-		skip: []uint64{6096148805922065195}, // R8: the simulator lets a write of a session outlive the login that replaces that session
-		old:  "case counts && now-at <= proofMax:", new: "case true:",
+		old: "case counts && now-at <= proofMax:", new: "case true:",
 		more: []mutate.Edit{{File: "late.go", Old: "if ask.life != nil && ask.life.At() < ask.at {", New: "if false {"}}},
 	{rule: "R11a", name: "a write starts for an old sign of life after other hosts started commands", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{3344778563042674114},
 		old: "o.unit.starts.calm(o.Cmd, at)", new: "true",
