@@ -23,6 +23,13 @@ func (o *Op) flushMsg() *Msg {
 	return msg
 }
 
+// peerProbe is a probe for the peer that is at the disk.
+type peerProbe struct {
+	msg  *Msg
+	id   uint64 // to answer
+	link uint64
+}
+
 // onPeerFlush makes a LUN durable for the owner.
 func (m *Machine) onPeerFlush(now int64, msg *Msg) {
 	if !(m.phase == Paired && m.agreed && !m.excl.active && m.leaving == "") && !m.resync.joined {
@@ -31,6 +38,13 @@ func (m *Machine) onPeerFlush(now int64, msg *Msg) {
 	}
 	if !m.peer.Sums && msg.Flags&FlagProbe == 0 {
 		msg.Flags |= FlagSums // a release before, or one without checksums, does not say when bits are about to be taken back
+	}
+	if msg.Flags&FlagProbe != 0 {
+		if m.probing.msg != nil && m.probing.link == m.linkN {
+			m.probing.id = msg.ID // asked again while the disk is at the first: one answer is for both
+			return
+		}
+		m.probing = peerProbe{msg: msg, id: msg.ID, link: m.linkN}
 	}
 	// Not counted in applying: nothing lands by a flush, and a node that becomes alone need not
 	// wait for one (R4).

@@ -105,6 +105,10 @@ func (m *Machine) applyHot(now int64, w *applyWait) {
 // Applied reports store work for the peer: a mirrored write, copied data, a flush.
 func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 	msg.owed.drop()
+	id := msg.ID
+	if msg == m.probing.msg {
+		id, m.probing = m.probing.id, peerProbe{}
+	}
 	if u := m.units[msg.LUN]; u != nil {
 		m.selfDone(now, u)
 	}
@@ -131,7 +135,7 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 			m.joinFlushed(now, msg)
 		}
 	} else if link == m.linkN && m.linked {
-		ack := &Msg{ID: msg.ID, Result: res}
+		ack := &Msg{ID: id, Result: res}
 		switch msg.Type {
 		case MsgMirror:
 			ack.Type = MsgMirrorAck

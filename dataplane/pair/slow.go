@@ -127,6 +127,7 @@ type prober struct {
 	id    uint64 // of the message, for the peer's
 	link  uint64 // over which it went
 	since int64  // each probe has been answered promptly; 0: the disk is not known to be at work
+	again bool   // it was asked before: the answer may be to that
 }
 
 // alive asks, if no probe is under way, and tells what is known.
@@ -142,12 +143,18 @@ func (p *prober) alive(now, prompt int64, ask func()) bool {
 }
 
 func (p *prober) answered(now, prompt int64) {
-	if p.busy = false; now-p.at > prompt {
+	late := p.again || now-p.at > prompt
+	if p.busy, p.again = false, false; late {
 		p.since = 0
 	} else if p.since == 0 {
 		p.since = now
 	}
 }
+
+// probeLost is how many times as long as a prompt answer takes a probe of the peer's disk is waited
+// for. A probe, or its answer, is passed over by a node that excludes the other, or is at another
+// record; if it then stays a member, no answer ever comes. One of 0.1.0 would begin one more flush.
+const probeLost = 3
 
 // prompt is how soon a probe is answered by a disk that is well, and for how long it has to be.
 func (m *Machine) prompt() int64 { return int64(m.cfg.MirrorMax) / 10 }
@@ -174,8 +181,11 @@ func (m *Machine) Probed(now int64, group uint64) {
 // which asks its disk if it has applied anything since the last flush.
 func (m *Machine) peerAlive(now int64, l *lateness) bool {
 	p := &l.of.peer
-	if p.busy && p.link != m.linkN {
-		p.busy, p.since = false, 0 // the answer went with the link
+	switch {
+	case p.busy && p.link != m.linkN:
+		p.busy, p.since, p.again = false, 0, false // the answer went with the link
+	case p.busy && m.peer.Moves && now-p.at > probeLost*m.prompt():
+		p.busy, p.since, p.again = false, 0, true
 	}
 	return p.alive(now, m.prompt(), func() {
 		m.nextID++

@@ -247,8 +247,10 @@ var machineBugs = []bug{
 	{rule: "R9", name: "an entry that the partner does not answer is waited for", file: "owed.go", flags: []string{"-with", "answers stuck during a transfer"},
 		old: "m.peer.Moves && now-l.since > int64(m.cfg.MirrorMax)", new: "m.peer.Moves && false"},
 	{rule: "R12", name: "a node that does not finish an entry of the log stays a member", file: "owed.go", flags: []string{"-with", "log hangs"},
-		skip: []uint64{11503753724267557838}, // R12 at the moment at which all faults end: not understood yet
-		old:  "if m.log.selfAt && now-m.log.since > limit {", new: "if false {"},
+		old: "if m.log.selfAt && now-m.log.since > limit {", new: "if false {"},
+	{rule: "R12", name: "a probe of the peer's disk that is passed over is not repeated", file: "slow.go",
+		flags: []string{"-with", "log hangs,slow link,cut off and the arbiter flaky,partition"}, hints: []uint64{4127886604541328629},
+		old: "m.peer.Moves && now-p.at > probeLost*m.prompt()", new: "false"},
 	// Files that are not what the metadata says.
 	{rule: "R12", name: "a node that lacks a file is the source of both that restarted", file: "outside.go", flags: []string{"-with", "lost file,both killed"},
 		old: "\tif m.cfg.Misfits != \"\" {\n", new: "\tif false {\n"},
