@@ -14,7 +14,7 @@ import (
 
 var (
 	cuts     = flag.Int("database.cuts", 0, "group snapshots of each database that are taken under load; 0: the tests are skipped")
-	controls = flag.Int("database.controls", 6, "pairs of single snapshots of each database, which have to be found broken at least once")
+	controls = flag.Int("database.controls", 6, "controls of each kind and database, of which at least one has to be found broken")
 	seed     = flag.Uint64("database.seed", 1, "of what the load writes")
 	out      = flag.String("database.out", "", "file for the report; empty: none")
 )
@@ -27,6 +27,15 @@ type report struct {
 }
 
 var figures = report{sums: map[string]int{}, own: map[string]map[string]any{}}
+
+func init() { // a sum of nothing is 0
+	for _, name := range []string{"cuts", "recovered", "control_tries", "control_found", "weak_tries", "weak_found"} {
+		figures.sums[name] = 0
+	}
+	for name := range (findings{}).lists() {
+		figures.sums[name] = 0
+	}
+}
 
 // add adds to the sums, and to the figures of a database.
 func (r *report) add(database, name string, n int) {

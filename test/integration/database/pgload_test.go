@@ -41,6 +41,7 @@ type postgres struct {
 	*server
 	writers []*writer
 	stop    atomic.Bool
+	weak    atomic.Bool
 	wg      sync.WaitGroup
 	mu      sync.Mutex
 	errs    []error
@@ -98,13 +99,18 @@ func (p *postgres) write(w *writer) error {
 		}
 		from, to := rnd.IntN(accounts), rnd.IntN(accounts)
 		low, high, amount := min(from, to), max(from, to), rnd.IntN(100)-50 // in one order: writers do not wait for each other
+		promise := "on"
+		if p.weak.Load() {
+			promise = "off"
+		}
 		w.began.Store(k)
-		_, err := w.connections[k%uint64(len(w.connections))].do(fmt.Sprintf(`BEGIN;
+		_, err := w.connections[k%uint64(len(w.connections))].do(fmt.Sprintf(`SET synchronous_commit = %s;
+BEGIN;
 INSERT INTO entry VALUES (%d, %d, '{%s}', '%x', repeat('.', %d));
 UPDATE tally SET k = k + 1 WHERE writer = %d;
 UPDATE account SET balance = balance - %d WHERE id = %d;
 UPDATE account SET balance = balance + %d WHERE id = %d;
-COMMIT;`, w.id, k, strings.Join(seen, ","), rnd.Uint64(), 20+rnd.IntN(500), w.id, amount, low, amount, high))
+COMMIT;`, promise, w.id, k, strings.Join(seen, ","), rnd.Uint64(), 20+rnd.IntN(500), w.id, amount, low, amount, high))
 		if err != nil {
 			return fmt.Errorf("writer %d, transaction %d: %w", w.id, k, err)
 		}
@@ -153,6 +159,8 @@ func (p *postgres) end(r *rig) error {
 	}
 	return errors.Join(append(p.errs, p.server.stop(r))...)
 }
+
+func (p *postgres) weaken() { p.weak.Store(true) }
 
 func (p *postgres) abort() {
 	p.stop.Store(true)

@@ -28,7 +28,8 @@ const account = "postgres"
 // the test is about it.
 var settings = map[string]string{
 	"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on",
-	"shared_buffers": "1MB", "wal_buffers": "64kB", "max_connections": "20",
+	"wal_writer_delay": "1s", // writes only what weakened commits leave
+	"shared_buffers":   "1MB", "wal_buffers": "64kB", "max_connections": "20",
 	"max_wal_size": "4MB", "min_wal_size": "2MB", "checkpoint_completion_target": "0.5",
 	"backend_flush_after": "8kB", "bgwriter_flush_after": "8kB", "checkpoint_flush_after": "8kB", "bgwriter_delay": "10ms",
 	"autovacuum_naptime": "1s", "restart_after_crash": "off", "listen_addresses": "''", "log_checkpoints": "off",
@@ -126,7 +127,7 @@ func (s *server) start(r *rig) error {
 		return ended || strings.Contains(s.said(), "database system is ready to accept connections")
 	})
 	if ended {
-		err = errors.New("PostgreSQL has ended")
+		err = fmt.Errorf("PostgreSQL has ended: %s", complaint.FindString(s.said()))
 	}
 	if err != nil {
 		return fmt.Errorf("%w:\n%s", err, s.said())

@@ -24,7 +24,7 @@ type sqlite struct {
 	main, other string
 	client      *session
 	both, steps counter
-	stop        atomic.Bool
+	stop, weak  atomic.Bool
 	wg          sync.WaitGroup
 	err         error // after wg
 }
@@ -96,6 +96,9 @@ func (s *sqlite) write() error {
 	for k := uint64(1); !s.stop.Load(); k++ {
 		var b strings.Builder
 		mark := rnd.Uint64()
+		if s.weak.Load() {
+			b.WriteString("PRAGMA main.synchronous = OFF; PRAGMA other.synchronous = OFF;\n")
+		}
 		b.WriteString("BEGIN;\n")
 		for range 10 {
 			id, size := rnd.IntN(pages), 500+rnd.IntN(500)
@@ -129,6 +132,8 @@ func (s *sqlite) end(*rig) error {
 	s.wg.Wait()
 	return errors.Join(s.err, s.client.end())
 }
+
+func (s *sqlite) weaken() { s.weak.Store(true) }
 
 func (s *sqlite) abort() {
 	s.stop.Store(true)
