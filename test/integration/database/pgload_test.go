@@ -164,6 +164,11 @@ func (p *postgres) weaken() { p.weak.Store(true) }
 
 func (p *postgres) abort() {
 	p.stop.Store(true)
-	p.wg.Wait() // the clients have ended with their context
+	p.wg.Wait() // the clients at work have ended with their context
+	for _, w := range p.writers {
+		for _, s := range w.connections {
+			_ = s.end()
+		}
+	}
 	p.kill()
 }

@@ -26,6 +26,10 @@ const (
 	lunSize = 1 << 30
 )
 
+// patience is for what is unmounted: a process that has made a mount namespace meanwhile, as other
+// suites on this machine do, has the mounts for as long as it lives.
+const patience = 5 * time.Minute
+
 // place is where a database keeps a part of itself: a LUN with a filesystem at a path. Restored
 // LUNs come to the same path, because databases note absolute paths.
 type place struct {
@@ -67,11 +71,7 @@ func newRig(t *testing.T, limit time.Duration) *rig {
 	for _, s := range swept {
 		t.Logf("removed what an earlier run had left: %s", s)
 	}
-	t.Cleanup(func() {
-		if err := r.lab.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(r.close)
 	r.must(os.Chmod(r.lab.Dir, 0o711)) // databases run as another user
 	target, err := r.lab.Build(ctx, harness.Root(), "./cmd/gemel-target")
 	r.must(err)
@@ -156,7 +156,7 @@ func (r *rig) mount(p *place, id string, empty bool) {
 // unmount takes the LUN of a place away from this machine.
 func (r *rig) unmount(p *place) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(r.ctx, patience)
 	defer cancel()
 	r.must(harness.Wait(ctx, p.path+" is unmounted", func() (bool, string) {
 		err := unix.Unmount(p.path, 0)
@@ -164,7 +164,7 @@ func (r *rig) unmount(p *place) {
 	}))
 	r.must(harness.Wait(ctx, p.lun+" is detached", func() (bool, string) {
 		err := r.attacher.Detach(ctx, p.lun)
-		if err != nil && !errors.Is(err, attach.ErrBusy) {
+		if err != nil && !errors.Is(err, attach.ErrBusy) && ctx.Err() == nil {
 			r.t.Fatal(err)
 		}
 		return err == nil, fmt.Sprint(err)
@@ -212,5 +212,22 @@ func (r *rig) purge() {
 		if err := r.attacher.Purge(ctx, id); err != nil {
 			r.t.Error(err)
 		}
+	}
+}
+
+// close removes everything. The lab would not wait long enough for the filesystem of the pairs.
+func (r *rig) close() {
+	pairs := r.lab.Path("pairs")
+	if err := unix.Unmount(pairs, 0); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		r.t.Errorf("unmount %s: %v", pairs, err)
+	}
+	if err := until(context.Background(), patience, "the loop devices are released", func() bool {
+		on, err := loopdev.On(r.lab.Dir)
+		return err == nil && len(on) == 0
+	}); err != nil {
+		r.t.Error(err)
+	}
+	if err := r.lab.Close(); err != nil {
+		r.t.Error(err)
 	}
 }

@@ -137,5 +137,8 @@ func (s *sqlite) weaken() { s.weak.Store(true) }
 
 func (s *sqlite) abort() {
 	s.stop.Store(true)
-	s.wg.Wait() // the client has ended with its context
+	s.wg.Wait() // a client at work has ended with its context
+	if s.client != nil {
+		_ = s.client.end()
+	}
 }
