@@ -23,7 +23,7 @@ type database interface {
 	acked() []uint64
 	asked() []uint64
 	// weaken has it acknowledge commits from now on that are not durable: a control.
-	weaken()
+	weaken(r *rig) error
 	// end stops load and database, and says what failed under load.
 	end(r *rig) error
 	// abort ends what a test that has failed has left running. The context of the rig has ended.
@@ -96,7 +96,7 @@ func prove(t *testing.T, name string, r *rig, d database) (met map[string]int) {
 		return set
 	})
 	take(*controls, func(i int) taken { return r.oneAfterTheOther(d, i) })
-	d.weaken()
+	r.must(d.weaken(r))
 	take(*controls, func(int) taken {
 		set, _ := r.cut(d)
 		set.how, set.control = "control: cut of commits that are not durable", "weak"
@@ -177,8 +177,8 @@ func sum(list []uint64) (n uint64) {
 	return n
 }
 
-// bounds are what was acknowledged and begun when an attempt asked the first pair to cut. Both pairs
-// have held their LUNs since then: what was acknowledged is in the snapshots, and nothing that began
+// bounds are what was acknowledged and begun when an attempt asked the first pair to cut. Both
+// pairs hold their LUNs then: what was acknowledged is in the snapshots, and nothing that begins
 // later is.
 type bounds struct {
 	d            database

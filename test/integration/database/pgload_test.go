@@ -16,9 +16,9 @@ const (
 	accounts = 20000 // several times the shared buffers
 )
 
-// schema: each transaction of a writer adds an entry, counts it in the tally and moves money from an
-// account to another one. seen is how many transactions of each writer were acknowledged when this
-// one began: where this one is, all of those are.
+// schema: each transaction of a writer adds an entry, counts it in the tally and moves money from
+// an account to another one. seen is how many transactions of each writer were acknowledged when
+// this one began: where this one is, all of those are.
 const schema = `
 CREATE EXTENSION amcheck;
 CREATE TABLE entry (writer int, k bigint, seen bigint[], mark text, pad text, PRIMARY KEY (writer, k));
@@ -41,7 +41,6 @@ type postgres struct {
 	*server
 	writers []*writer
 	stop    atomic.Bool
-	weak    atomic.Bool
 	wg      sync.WaitGroup
 	mu      sync.Mutex
 	errs    []error
@@ -99,18 +98,13 @@ func (p *postgres) write(w *writer) error {
 		}
 		from, to := rnd.IntN(accounts), rnd.IntN(accounts)
 		low, high, amount := min(from, to), max(from, to), rnd.IntN(100)-50 // in one order: writers do not wait for each other
-		promise := "on"
-		if p.weak.Load() {
-			promise = "off"
-		}
 		w.began.Store(k)
-		_, err := w.connections[k%uint64(len(w.connections))].do(fmt.Sprintf(`SET synchronous_commit = %s;
-BEGIN;
+		_, err := w.connections[k%uint64(len(w.connections))].do(fmt.Sprintf(`BEGIN;
 INSERT INTO entry VALUES (%d, %d, '{%s}', '%x', repeat('.', %d));
 UPDATE tally SET k = k + 1 WHERE writer = %d;
 UPDATE account SET balance = balance - %d WHERE id = %d;
 UPDATE account SET balance = balance + %d WHERE id = %d;
-COMMIT;`, promise, w.id, k, strings.Join(seen, ","), rnd.Uint64(), 20+rnd.IntN(500), w.id, amount, low, amount, high))
+COMMIT;`, w.id, k, strings.Join(seen, ","), rnd.Uint64(), 20+rnd.IntN(500), w.id, amount, low, amount, high))
 		if err != nil {
 			return fmt.Errorf("writer %d, transaction %d: %w", w.id, k, err)
 		}
@@ -160,7 +154,15 @@ func (p *postgres) end(r *rig) error {
 	return errors.Join(append(p.errs, p.server.stop(r))...)
 }
 
-func (p *postgres) weaken() { p.weak.Store(true) }
+// weaken implements database. Each server process reads the setting before its next statement.
+func (p *postgres) weaken(r *rig) error {
+	s, err := p.connect(r.ctx)
+	if err != nil {
+		return err
+	}
+	_, err = s.do("ALTER SYSTEM SET fsync = off;\nSELECT pg_reload_conf();")
+	return errors.Join(err, s.end())
+}
 
 func (p *postgres) abort() {
 	p.stop.Store(true)

@@ -23,13 +23,12 @@ import (
 const account = "postgres"
 
 // settings have data pages written all the time, soon after their log: shared buffers that hold a
-// fraction of the tables, checkpoints every two megabytes of log, and writeback at once. What has to
-// be right is on by default (fsync, full_page_writes, synchronous_commit), and named here because
-// the test is about it.
+// fraction of the tables, checkpoints every two megabytes of log, and writeback at once. What has
+// to be right is on by default (fsync, full_page_writes, synchronous_commit), and named here
+// because the test is about it.
 var settings = map[string]string{
 	"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on",
-	"wal_writer_delay": "1s", // writes only what weakened commits leave
-	"shared_buffers":   "1MB", "wal_buffers": "64kB", "max_connections": "20",
+	"shared_buffers": "1MB", "wal_buffers": "64kB", "max_connections": "20",
 	"max_wal_size": "4MB", "min_wal_size": "2MB", "checkpoint_completion_target": "0.5",
 	"backend_flush_after": "8kB", "bgwriter_flush_after": "8kB", "checkpoint_flush_after": "8kB", "bgwriter_delay": "10ms",
 	"autovacuum_naptime": "1s", "restart_after_crash": "off", "listen_addresses": "''", "log_checkpoints": "off",

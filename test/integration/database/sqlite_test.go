@@ -133,7 +133,10 @@ func (s *sqlite) end(*rig) error {
 	return errors.Join(s.err, s.client.end())
 }
 
-func (s *sqlite) weaken() { s.weak.Store(true) }
+func (s *sqlite) weaken(*rig) error {
+	s.weak.Store(true)
+	return nil
+}
 
 func (s *sqlite) abort() {
 	s.stop.Store(true)
