@@ -17,7 +17,7 @@ RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|balance|sim|nodesim|b
 # compute, so four packages run at a time, and the one that takes longest begins first.
 FAST := ./dataplane/node $$($(GO) list ./... | grep -v -E '/dataplane/(sim|nodesim|balancesim)(/|$$)|/testkit/|/test/|/e2e/|/hack/(demo|bench)(/|$$)')
 
-.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill test-groups chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-node sim-balance sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
+.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill test-groups test-databases chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-node sim-balance sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -62,6 +62,10 @@ demo-kill: deps ## N=20 SEED=…: kill either node at N random moments under loa
 test-groups: deps ## ROUNDS=40 SEED=1: group snapshots in the simulated pair and through two pairs of processes while nodes, coordinators and links fail, and how long writes are held; out/groups.json
 	@$(GO) run ./hack/sim -seeds 2000 -plain -with "cut through two LUNs" -out out/groups-sim.json
 	@$(GO) test -v -count=1 -timeout 60m ./test/integration/groups -args -groups.rounds $(or $(ROUNDS),40) -groups.freeze 20 -groups.seed $(or $(SEED),1) -groups.sim $(CURDIR)/out/groups-sim.json -groups.out $(CURDIR)/out/groups.json
+
+test-databases: deps ## CUTS=20 SEED=1: PostgreSQL and SQLite on two LUNs of a group, restored from group snapshots under load and checked by their own tools; out/databases.json
+	@hack/databases.sh
+	@$(GO) test -v -count=1 -timeout 3h ./test/integration/database -args -database.cuts $(or $(CUTS),20) -database.seed $(or $(SEED),1) -database.out $(CURDIR)/out/databases.json
 
 chaos: deps ## DURATION=60s SEED=…: kill -9, stops, partitions, full disks and other faults on a pair in namespaces; out/chaos.json
 	@$(GO) run ./hack/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED))
