@@ -56,7 +56,7 @@ func newServer(t *testing.T) *server {
 	}
 	u, uerr := user.Lookup(account)
 	if len(found) == 0 || uerr != nil {
-		t.Skip("skipped: PostgreSQL 14 or later is not installed (Debian: postgresql); `make test-databases` installs it")
+		t.Fatal("PostgreSQL 14 or later is not installed (Debian: postgresql); `make test-databases` installs it")
 	}
 	uid, err1 := strconv.ParseUint(u.Uid, 10, 32)
 	gid, err2 := strconv.ParseUint(u.Gid, 10, 32)

@@ -56,10 +56,10 @@ type rig struct {
 func newRig(t *testing.T, limit time.Duration) *rig {
 	t.Helper()
 	if err := loopdev.CanMountXFS(); err != nil {
-		t.Skipf("skipped: cannot attach LUNs here: %v", err)
+		t.Fatalf("cannot attach LUNs here: %v", err)
 	}
 	if _, err := exec.LookPath("mkfs.ext4"); err != nil {
-		t.Skip("skipped: mkfs.ext4 is not installed (Debian: e2fsprogs); `make deps` installs it")
+		t.Fatal("mkfs.ext4 is not installed (Debian: e2fsprogs); `make deps` installs it")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)

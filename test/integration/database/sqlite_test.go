@@ -39,7 +39,7 @@ func TestSQLite(t *testing.T) {
 	}
 	for _, name := range []string{"sqlite3", "stdbuf"} {
 		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("skipped: %s is not installed (Debian: sqlite3, coreutils); `make test-databases` installs it", name)
+			t.Fatalf("%s is not installed (Debian: sqlite3, coreutils); `make test-databases` installs it", name)
 		}
 	}
 	r := newRig(t, 10*time.Minute+time.Duration(*cuts+*controls)*time.Minute)
