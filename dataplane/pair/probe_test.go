@@ -92,7 +92,7 @@ func TestOneProbeWaitsAtTheDisk(t *testing.T) {
 	}
 	probe(10)
 	x = r.next(ActPeerFlush)
-	// The link is new: whoever asks has forgotten what it asked over the old one.
+	// The link is new: the peer has forgotten what it asked over the old one.
 	r.m.LinkDown(r.now, r.m.linkN, false)
 	r.queue = nil
 	r.linkUp()
