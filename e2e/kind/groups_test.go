@@ -179,8 +179,7 @@ var _ = Describe("a group of three claims", Label("groups"), func() {
 	}, NodeTimeout(20*time.Minute))
 
 	// Where in the cut the process ends differs from round to round. An attempt that was
-	// interrupted comes to nothing, and a later one is restored: its number says that it was not the
-	// first.
+	// interrupted comes to nothing, and a later one is restored: its number says so.
 	It("is snapshotted although an owner, or the operator, ends in the middle of the cut", func(ctx context.Context) {
 		inSync(ctx)
 		ns := newNamespace(ctx)
