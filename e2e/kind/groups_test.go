@@ -156,11 +156,6 @@ func checkRestored(ctx context.Context, ns, cut, handle string, before, after in
 	kubectl(ctx, "delete", "pvc", "-n", ns, "one"+suffix, "two"+suffix, "three"+suffix, "--wait=true", "--timeout=120s")
 }
 
-// groupHandles are the LogicalUnitGroupSnapshots that exist.
-func groupHandles(ctx context.Context) []string {
-	return strings.Fields(kubectl(ctx, "get", "logicalunitgroupsnapshot", "-o", "jsonpath={.items[*].metadata.name}"))
-}
-
 var _ = Describe("a group of three claims", Label("groups"), func() {
 	It("is snapshotted at one instant while it is written to, restored and deleted", func(ctx context.Context) {
 		inSync(ctx)
@@ -178,35 +173,48 @@ var _ = Describe("a group of three claims", Label("groups"), func() {
 		deletePod(ctx, ns, "writer")
 	}, NodeTimeout(20*time.Minute))
 
-	// Where in the cut the process ends differs from round to round. An attempt that was
-	// interrupted comes to nothing, and a later one is restored: its number says so.
-	It("is snapshotted although an owner, or the operator, ends in the middle of the cut", func(ctx context.Context) {
-		inSync(ctx)
-		ns := newNamespace(ctx)
-		orderedClaims(ctx, ns)
-		interrupted := 0
-		for round := 1; round <= 6 && (round <= 2 || interrupted == 0); round++ {
-			cut := fmt.Sprintf("killed%d", round)
-			before := moreWritten(ctx, ns)
-			owner := field(ctx, "logicalunit", lunOf(ctx, ns, "two"), "", "{.status.owner}")
-			worker := targetWorker(ctx, owner)
-			askGroupSnapshot(ctx, ns, cut)
-			Eventually(func() []string { return groupHandles(ctx) }).WithContext(ctx).WithTimeout(time.Minute).WithPolling(10*time.Millisecond).ShouldNot(BeEmpty(), "no group snapshot has begun")
-			if round == 1 {
-				kubectl(ctx, "delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component=operator", "--grace-period=0", "--force")
-			} else {
-				killTarget(ctx, worker, owner)
-			}
-			handle := awaitGroupSnapshot(ctx, ns, cut)
-			after := acknowledged(ctx, ns)
-			if field(ctx, "logicalunitgroupsnapshot", handle, "", "{.status.attempt}") != "1" {
-				interrupted++
-			}
+	// A cut takes less time than a kill, so each round kills a little sooner or later than the one
+	// before. The operator's kills end when one has interrupted an attempt: it comes to nothing,
+	// and a later one is restored.
+	for _, victim := range []string{"an owner", "the operator"} {
+		It("is snapshotted although "+victim+" ends while it is cut", func(ctx context.Context) {
 			inSync(ctx)
-			moreWritten(ctx, ns)
-			checkRestored(ctx, ns, cut, handle, before, after)
-		}
-		Expect(interrupted).NotTo(BeZero(), "no process ended in the middle of a cut")
-		deletePod(ctx, ns, "writer")
-	}, NodeTimeout(30*time.Minute))
+			ns := newNamespace(ctx)
+			orderedClaims(ctx, ns)
+			delay, interrupted := time.Duration(0), 0
+			rounds := map[string]int{"an owner": 2, "the operator": 8}[victim]
+			for round := 1; round <= rounds && interrupted == 0; round++ {
+				cut := fmt.Sprintf("killed%d", round)
+				before := moreWritten(ctx, ns)
+				owner := field(ctx, "logicalunit", lunOf(ctx, ns, "two"), "", "{.status.owner}")
+				worker := targetWorker(ctx, owner)
+				askGroupSnapshot(ctx, ns, cut)
+				// The driver is asked when this object exists.
+				Eventually(func() string { return kubectl(ctx, "get", "volumegroupsnapshotcontent", "-o", "name") }).WithContext(ctx).WithTimeout(time.Minute).WithPolling(time.Millisecond).ShouldNot(BeEmpty())
+				time.Sleep(delay)
+				if victim == "the operator" {
+					kubectl(ctx, "delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component=operator", "--grace-period=0", "--force")
+				} else {
+					killTarget(ctx, worker, owner)
+				}
+				if begun := kubectl(ctx, "get", "logicalunitgroupsnapshot", "-o", "jsonpath={.items[*].status.attempt}"); begun == "" {
+					delay += 40 * time.Millisecond
+				} else {
+					delay = max(0, delay-25*time.Millisecond)
+				}
+				handle := awaitGroupSnapshot(ctx, ns, cut)
+				after := acknowledged(ctx, ns)
+				if field(ctx, "logicalunitgroupsnapshot", handle, "", "{.status.attempt}") != "1" {
+					interrupted++
+				}
+				inSync(ctx)
+				moreWritten(ctx, ns)
+				checkRestored(ctx, ns, cut, handle, before, after)
+			}
+			if victim == "the operator" {
+				Expect(interrupted).NotTo(BeZero(), "it did not end in the middle of a cut")
+			}
+			deletePod(ctx, ns, "writer")
+		}, NodeTimeout(30*time.Minute))
+	}
 })
