@@ -72,9 +72,9 @@ func (r *rig) fragments() {
 	wg.Wait()
 }
 
-// How long writes are held for a cut does not depend on what images look like. A command that is at
-// work when its LUN is held has to end first, so the hold is as long as a write takes: the last case
-// has twelve more LUNs that are written to meanwhile, and are not held.
+// How long writes are held for a cut does not depend on what images look like. A command that is
+// at work when its LUN is held has to end first, so the hold is as long as a write takes: the last
+// case has twelve more LUNs that are written to meanwhile, and are not held.
 func TestFreeze(t *testing.T) {
 	r := newRig(t, 5*time.Minute+time.Duration(*freeze)*time.Minute, 2, 16, 1<<30)
 	r.fragments()
