@@ -36,12 +36,9 @@ type Options struct {
 	// Programs are other builds of gemel-target, of one node each; default Binary. What is set here
 	// counts from the node's next start. Flags that their release may not know are for PerNode.
 	Programs [2]string
-	// SharedExtentsOnly leaves out --full-copies: snapshots are refused where the filesystem cannot
-	// share extents.
-	SharedExtentsOnly bool
-	State             [2]string // state folders; default Dir/a and Dir/b
-	Log               io.Writer // the processes' log; default Dir/<node>.log
-	Args              []string  // more flags for both
+	State    [2]string // state folders; default Dir/a and Dir/b
+	Log      io.Writer // the processes' log; default Dir/<node>.log
+	Args     []string  // more flags for both
 	// PerNode are more flags for one.
 	PerNode [2][]string
 	// Wrap is a command that a node is started by, with the node's own command as further
@@ -217,7 +214,7 @@ func (p *Pair) start(i int) error {
 	} else {
 		args = append(args, "--link-peer", p.link)
 	}
-	if p.Programs[i] == "" && !p.SharedExtentsOnly { // tests and trials run on any filesystem
+	if p.Programs[i] == "" { // tests and trials run on any filesystem
 		args = append(args, "--full-copies")
 	}
 	args = append(append(args, p.Args...), p.PerNode[i]...)

@@ -3,13 +3,13 @@
 package database
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/gemel-storage/gemel/internal/testkit/report"
 )
 
 var (
@@ -19,14 +19,14 @@ var (
 	out      = flag.String("database.out", "", "file for the report; empty: none")
 )
 
-// report is out/databases.json: the sums of all databases, and each one's own figures.
-type report struct {
+// sheet is out/databases.json: the sums of all databases, and each one's own figures.
+type sheet struct {
 	mu   sync.Mutex
 	sums map[string]int
 	own  map[string]map[string]any
 }
 
-var figures = report{sums: map[string]int{}, own: map[string]map[string]any{}}
+var figures = sheet{sums: map[string]int{}, own: map[string]map[string]any{}}
 
 func init() { // a sum of nothing is 0
 	for _, name := range []string{"cuts", "recovered", "control_tries", "control_found", "weak_tries", "weak_found"} {
@@ -38,7 +38,7 @@ func init() { // a sum of nothing is 0
 }
 
 // add adds to the sums, and to the figures of a database.
-func (r *report) add(database, name string, n int) {
+func (r *sheet) add(database, name string, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sums[name] += n
@@ -50,14 +50,14 @@ func (r *report) add(database, name string, n int) {
 }
 
 // set notes what cannot be summed.
-func (r *report) set(database, name string, v any) {
+func (r *sheet) set(database, name string, v any) {
 	r.add(database, "cuts", 0) // the figures of the database exist
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.own[database][name] = v
 }
 
-func (r *report) write(path string) error {
+func (r *sheet) write(path string) error {
 	all := map[string]any{}
 	for name, n := range r.sums {
 		all[name] = n
@@ -65,14 +65,7 @@ func (r *report) write(path string) error {
 	for database, m := range r.own {
 		all[database] = m
 	}
-	b, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
+	return report.Write(path, all)
 }
 
 func TestMain(m *testing.M) {

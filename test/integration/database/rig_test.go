@@ -51,7 +51,7 @@ type rig struct {
 	places   [2]*place // of the data, and of the log
 }
 
-// newRig says by skipping what is missing. Everything is below the folder of a lab, which a later
+// newRig fails by saying what is missing. Everything is below the folder of a lab, which a later
 // run cleans up if this one is killed.
 func newRig(t *testing.T, limit time.Duration) *rig {
 	t.Helper()

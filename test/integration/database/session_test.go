@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
 // session is a client of a database, the one that the database comes with: it is given statements
@@ -86,14 +88,5 @@ func (s *session) end() error {
 func until(ctx context.Context, limit time.Duration, what string, ok func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	t := time.NewTicker(5 * time.Millisecond)
-	defer t.Stop()
-	for !ok() {
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting until %s: %w", what, ctx.Err())
-		}
-	}
-	return nil
+	return harness.Wait(ctx, what, func() (bool, string) { return ok(), "not yet" })
 }

@@ -8,11 +8,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/report"
 )
 
 var (
@@ -25,22 +25,22 @@ var (
 
 var target string
 
-// report is out/groups.json.
-type report struct {
+// sheet is out/groups.json.
+type sheet struct {
 	mu sync.Mutex
 	m  map[string]any
 }
 
-var figures = report{m: map[string]any{}}
+var figures = sheet{m: map[string]any{}}
 
-func (r *report) set(name string, v any) {
+func (r *sheet) set(name string, v any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.m[name] = v
 }
 
 // write writes the figures, with those of the simulator.
-func (r *report) write(path string) error {
+func (r *sheet) write(path string) error {
 	if *sim != "" {
 		b, err := os.ReadFile(*sim)
 		if err != nil {
@@ -58,14 +58,7 @@ func (r *report) write(path string) error {
 		r.set("history_violations", of.Violations)
 		r.set("history_cuts", of.Branches["a cut through LUNs is judged against what hosts saw"])
 	}
-	b, err := json.MarshalIndent(r.m, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
+	return report.Write(path, r.m)
 }
 
 func TestMain(m *testing.M) {
