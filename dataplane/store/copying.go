@@ -31,16 +31,23 @@ var (
 )
 
 const (
-	// copyPiece is what is copied at least, in bytes: what the first write to a piece waits for.
-	copyPiece = 64 << 10
+	// copyPiece is what is copied at least, in bytes: what the first write to a piece waits for. A
+	// longer one costs more of that write, a shorter one memory (a bit each) and extents of the
+	// copy.
+	copyPiece = 16 << 10
 	// copyRegion has one word of pieces.
 	copyRegion = 64 * copyPiece
 	// shareTime is how long one request to share extents should take: it locks the source as a
 	// whole, so every read and write of it waits that long. The length of the next one is halved
-	// above it, and doubled below a quarter of it.
-	shareTime = 4 * time.Millisecond
+	// above it, and grows by a quarter below a quarter of it.
+	shareTime = 2 * time.Millisecond
+	// restPerWrites is how many changes of the source make the rest after a request as long as the
+	// request once more, up to restTimes times: a write has to find the source unlocked at both
+	// nodes, which copy at the same time, and needs what processor time they leave.
+	restPerWrites = 2
+	restTimes     = 4
 	// restMax bounds the rest between two requests.
-	restMax = 20 * time.Millisecond
+	restMax = 50 * time.Millisecond
 )
 
 // Copy is under way until it is complete, has failed, or is dropped. Methods are safe for
@@ -121,17 +128,32 @@ const (
 
 // need returns when a range of the copy is there.
 func (c *Copy) need(off, length int64) error {
+	return c.missing(off, length, func(r int, want uint64, bytes int64) error {
+		w := byReading
+		if bytes >= shareLeast {
+			w = bySharing
+		}
+		return c.bring(r, want, w)
+	})
+}
+
+// has says whether a range of the copy is there.
+func (c *Copy) has(off, length int64) bool {
+	return c.missing(off, length, func(int, uint64, int64) error { return errNotThere }) == nil
+}
+
+var errNotThere = errors.New("not copied yet")
+
+// missing calls fn for the regions in which a range is not there yet, with the pieces of it and how
+// many bytes of the range they are for, until fn fails.
+func (c *Copy) missing(off, length int64, fn func(region int, pieces uint64, bytes int64) error) error {
 	end := min(off+length, c.size)
 	for off = max(off, 0); off < end; {
 		r := int(off / copyRegion)
 		base := int64(r) * copyRegion
 		to := min(end, base+copyRegion)
 		if want := copyPieces(off-base, to-base); c.there[r].Load()&want != want {
-			w := byReading
-			if to-off >= shareLeast {
-				w = bySharing
-			}
-			if err := c.bring(r, want, w); err != nil {
+			if err := fn(r, want, to-off); err != nil {
 				return err
 			}
 		}
@@ -209,10 +231,10 @@ func (c *Copy) end(err error) {
 }
 
 // Run copies what is not there yet and returns when all of it is durable, or why it never will be:
-// ErrCopyFailed. ctx ends it early, and the copy continues to be incomplete. While the source is
-// being written to it rests as long as it works. It is called once.
+// ErrCopyFailed. ctx ends it early, and the copy continues to be incomplete. The more
+// the source is being written to, the longer it rests in between. It is called once.
 func (c *Copy) Run(ctx context.Context) error {
-	step := copyRegion / copyPiece / 4
+	step := 16 // pieces
 	seen := c.written.Load()
 	for r := range c.there {
 		for {
@@ -237,17 +259,24 @@ func (c *Copy) Run(ctx context.Context) error {
 			case locked > int64(shareTime):
 				step = max(step/2, 1)
 			case locked < int64(shareTime)/4:
-				step = min(step*2, 64)
+				step = min(step+step/4+1, 64)
 			}
 			if now := c.written.Load(); now != seen {
+				d := restAfter(took, now-seen)
 				seen = now
-				if err := rest(ctx, min(took, restMax)); err != nil {
+				if err := rest(ctx, d); err != nil {
 					return fmt.Errorf("copy of %s: %w", c.src.path, err)
 				}
 			}
 		}
 	}
 	return c.seal()
+}
+
+// restAfter is how long Run rests after a request that took so long, when the source has been
+// changed so often since the one before.
+func restAfter(took time.Duration, changes uint64) time.Duration {
+	return min(time.Duration(min(1+changes/restPerWrites, restTimes))*took, restMax)
 }
 
 // rest waits for d, or until ctx ends.

@@ -17,7 +17,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/reflinked"
 )
 
-const copyTestSize = 3*copyRegion + 5*copyPiece + 3*4096
+const copyTestSize = 12*copyRegion + 5*copyPiece + 3*4096
 
 // pairOf makes a LUN and an empty snapshot beside it, and opens both.
 func pairOf(t testing.TB, s *Store, size int64) (lun, snap *File) {
@@ -84,6 +84,7 @@ func TestCopyIsWhatTheSourceWas(t *testing.T) {
 			if _, err := lun.CopyTo(snap, copyTestSize, false); !errors.Is(err, ErrCopying) {
 				t.Fatalf("a second copy at the same time: %v", err)
 			}
+			must(t, lun.WriteAt(content(7, 4096), 0)) // at least one write comes before all is copied
 			var wg sync.WaitGroup
 			var stop atomic.Bool
 			for i := range 4 {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -37,29 +38,19 @@ func (c *Copy) move(off, length int64, w way) error {
 	return nil
 }
 
-// moveData copies what is no hole. What cannot be read is lost in the copy as well, if checksums
-// can say so.
+// moveData copies data. What cannot be read is lost in the copy as well, if checksums can say so.
 func (c *Copy) moveData(off, length int64, w way) (lost []Range, err error) {
-	for end := off + length; off < end; {
-		run, data, err := c.src.extents(off, end-off)
-		if err != nil {
-			return nil, err
-		}
-		if data {
-			bad, err := c.moveRun(off, run, w)
-			if err != nil {
-				return nil, err
-			}
-			for _, r := range bad {
-				lost = addRange(lost, r.Off, r.Len)
-			}
-		}
-		off += run
+	switch hole, data, err := c.src.extents(off, length); {
+	case err != nil:
+		return nil, err
+	case !data && hole == length:
+		return nil, nil
+	case !data:
+		hole &^= sumBlock - 1
+		off, length = off+hole, length-hole
 	}
-	return lost, nil
-}
-
-func (c *Copy) moveRun(off, length int64, w way) (lost []Range, err error) {
+	// One request for all of the range, whatever holes there are in it: each takes the locks of
+	// both files, and has what is dirty written out.
 	if w != byReading && c.src.reflink {
 		done, err := c.shareRun(off, length, w)
 		if done || err != nil {
@@ -70,23 +61,85 @@ func (c *Copy) moveRun(off, length int64, w way) (lost []Range, err error) {
 	defer copyBuffers.Put(buf)
 	for end := off + length; off < end; {
 		p := buf[:min(copyPiece, end-off)]
-		err := c.src.eachReadable(p, off, func(p []byte, at int64, readable bool) error {
-			switch {
-			case readable:
-				return c.dst.writeRaw(p, at)
-			case c.dst.obj == nil:
-				return fmt.Errorf("copy of %s at %d+%d: %w", c.src.path, at, len(p), ErrMedia)
-			}
-			lost = addRange(lost, at, int64(len(p)))
-			return nil
-		})
+		bad, err := c.src.readPiece(p, off)
 		if err != nil {
+			return nil, err
+		}
+		if bad != nil && c.dst.obj == nil {
+			return nil, fmt.Errorf("copy of %s at %d+%d: %w", c.src.path, bad[0].Off, bad[0].Len, ErrMedia)
+		}
+		for _, r := range bad {
+			lost = addRange(lost, r.Off, r.Len)
+		}
+		if err := c.dst.writeNonzero(p, off); err != nil {
 			return nil, err
 		}
 		off += int64(len(p))
 	}
 	return lost, nil
 }
+
+// readPiece reads what has data, so that no memory is taken to cache holes. What cannot be read is
+// zero, and named.
+func (f *File) readPiece(p []byte, off int64) (lost []Range, err error) {
+	clear(p)
+	for end := off + int64(len(p)); len(p) > 0; {
+		run, data, err := f.extents(off, end-off)
+		if err != nil {
+			return nil, err
+		}
+		n := min((run+sumBlock-1)&^(sumBlock-1), int64(len(p)))
+		if !data && n > run {
+			n -= sumBlock // the data begins in that block
+		}
+		if data || n == 0 {
+			n = max(n, min(sumBlock, int64(len(p))))
+			err := f.eachReadable(p[:n], off, func(p []byte, at int64, readable bool) error {
+				if !readable {
+					clear(p)
+					lost = addRange(lost, at, int64(len(p)))
+				}
+				return nil
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+		p, off = p[n:], off+n
+	}
+	return lost, nil
+}
+
+// writeNonzero writes whole blocks into a part of a file that has nothing yet. Zeroes at both ends
+// stay holes. Those in between do if they are more than half of the blocks; otherwise all is one
+// write, and one extent: space for fewer extents.
+func (f *File) writeNonzero(p []byte, off int64) error {
+	var runs []Range // of blocks that are not zero, in p
+	var n int64
+	for at := int64(0); at < int64(len(p)); at += sumBlock {
+		length := min(sumBlock, int64(len(p))-at)
+		if !allZero(p[at : at+length]) {
+			runs = addRange(runs, at, length)
+			n += length
+		}
+	}
+	if len(runs) == 0 {
+		return nil
+	}
+	last := runs[len(runs)-1]
+	if span := last.Off + last.Len - runs[0].Off; 2*n >= span {
+		runs = []Range{{runs[0].Off, span}}
+	}
+	for _, r := range runs {
+		if err := f.writeRaw(p[r.Off:r.Off+r.Len], off+r.Off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// allZero reports whether a block, or a part of one, is zero.
+func allZero(p []byte) bool { return bytes.Equal(p, zeroes[:len(p)]) }
 
 // shareRun has the copy share the source's extents; done is false where the filesystem cannot.
 func (c *Copy) shareRun(off, length int64, w way) (done bool, err error) {

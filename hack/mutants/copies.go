@@ -7,6 +7,8 @@ const ofCopies = -1
 var copyMutants = []mutant{
 	{ofCopies, "a write does not copy the piece that it changes", below("dataplane/store/change.go",
 		"		c.keep(off, length)\n", "		_ = c\n"), "dataplane/store", "TestCopyIsWhatTheSourceWas"},
+	{ofCopies, "a first write is done where the next ones wait for it", below("dataplane/store/prompt.go",
+		"		if c != nil && !c.has(off, length) {\n			return false\n		}\n", "		_ = c\n"), "dataplane/store", "TestFirstWriteIsNotPrompt"},
 	{ofCopies, "a read of a copy finds what is not copied yet", below("dataplane/store/file.go",
 		"		if err := c.need(off, int64(len(p))); err != nil {\n			return err\n		}\n", "		_ = c\n"), "dataplane/store", "TestCopyIsWhatTheSourceWas"},
 	{ofCopies, "a piece that is being copied counts as copied", below("dataplane/store/copying.go",

@@ -1,0 +1,92 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/testkit/reflinked"
+)
+
+// What is zero stays a hole where that saves space; otherwise one piece is one extent.
+func TestWriteNonzero(t *testing.T) {
+	for name, c := range map[string]struct {
+		blocks string // of a piece: x has data
+		want   int64  // blocks that are allocated
+	}{
+		"nothing":           {"....", 0},
+		"all":               {"xxxx", 4},
+		"the ends are zero": {".xx.", 2},
+		"half of it":        {"x.x.", 3},
+		"two of four, far":  {"x..x", 4},
+		"one":               {"..x.", 1},
+		"few, far apart":    {"x..........x", 2},
+		"one, and no other": {"x", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, reflinked.Dir(t, 512<<20), Options{})
+			size := int64(len(c.blocks)) * 4096
+			_, f := pairOf(t, s, size)
+			p := make([]byte, size)
+			for i, x := range c.blocks {
+				if x == 'x' {
+					copy(p[i*4096:], content(uint64(i+1), 4096))
+				}
+			}
+			must(t, f.writeNonzero(p, 0))
+			must(t, f.Sync())
+			if got := readAll(t, f, size); !bytes.Equal(got, p) {
+				t.Error("it reads as something else", firstDifference(got, p))
+			}
+			var st unix.Stat_t
+			full, _, err := s.Default().path(kindSnapshot, snapA)
+			must(t, errors.Join(err, unix.Stat(full, &st)))
+			if got := st.Blocks / 8; got != c.want {
+				t.Errorf("%d blocks are allocated, %d expected", got, c.want)
+			}
+		})
+	}
+}
+
+// A write that has to have a piece copied first is not prompt: that may take a read of the disk.
+func TestFirstWriteIsNotPrompt(t *testing.T) {
+	for name, opts := range map[string]Options{"plain": {NoReflink: true}, "with checksums": {NoReflink: true, Sums: &SumsOptions{}}} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, t.TempDir(), opts)
+			lun, snap := pairOf(t, s, 4*copyPiece)
+			must(t, lun.WriteAt(content(1, 4*copyPiece), 0))
+			prompt := func(what string, off, length int64, want bool) {
+				t.Helper()
+				if got := lun.Prompt(off, length); got != want {
+					t.Errorf("%s: prompt is %v", what, got)
+				}
+			}
+			prompt("before", 0, 4096, true)
+			x, err := lun.CopyTo(snap, 4*copyPiece, false)
+			must(t, err)
+			prompt("a first write", copyPiece, 4096, false)
+			must(t, lun.WriteAt(content(2, 4096), copyPiece))
+			prompt("a second write", copyPiece+8192, 4096, true)
+			prompt("a write to two pieces of which one is there", copyPiece, 2*copyPiece, false)
+			must(t, x.Run(context.Background()))
+			prompt("after", 0, 4*copyPiece, true)
+		})
+	}
+}
+
+func TestRestAfter(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		took    time.Duration
+		changes uint64
+		want    time.Duration
+	}{{ms, 1, ms}, {ms, 2, 2 * ms}, {ms, 5, 3 * ms}, {ms, 1000, 4 * ms}, {2 * ms, 14, 8 * ms}, {20 * ms, 1, 20 * ms}, {20 * ms, 1000, 50 * ms}} {
+		if got := restAfter(c.took, c.changes); got != c.want {
+			t.Errorf("after %v and %d changes: %v, %v expected", c.took, c.changes, got, c.want)
+		}
+	}
+}
