@@ -12,17 +12,17 @@
    later time or never. A refusal is a step that is not enabled, after which a coordinator takes the
    group up again (Take), as it may at any time.
 
-   One step is coarser than the nodes are now: here a pair marks its members when it applies the Cut,
-   and releases when every node has. The nodes begin with their copies while both hold, release, and
-   have the log mark what they have begun (docs/decisions/0070); dataplane/sim plays that.
-
    Rules that the order of messages does not show, each with a Bug of its own:
    - A hold is known by a number of its own, which its answer and the Cut carry. The attempt does
      not suffice: a message that was repeated begins another hold of the same attempt.
-   - An entry without an outcome is lost when a lone member restarts. Its owner stays, so the
-     ownership sequence numbers do not show that its hold has ended.
+   - What a node has begun is lost with its process, and the mark does not begin it anew: nothing is
+     held any more by then.
+   - A node cuts what it holds. One that was restarted, and is asked again, would begin late, and end
+     the hold that it relies on by being refused.
    - Every member has an answer of its own. A LUN that moves between two requests is held by no node.
-   - A node releases when every member of its pair has applied the outcome, also that of a Void.
+   - Both nodes of a pair begin while both hold. The one that was not asked releases when the asked
+     one has begun, or when the log has made the cut void: then it does not matter when that one
+     begins.
    - The object moves to the next attempt before anything of the last one is removed, by a
      compare-and-swap that gives an attempt to one coordinator.
    - A hold waits until no write is at work, so that both nodes of a pair have the same snapshot; the
@@ -54,7 +54,7 @@ Take(c) ==
   /\ obj.ph = "cut" /\ obj.att < MaxAtt /\ co[c].st # "final"
   /\ Is(c, "raise") => co[c].att # obj.att + 1
   /\ To(c, State("raise", obj.att + 1))
-  /\ UNCHANGED <<obj, late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, late, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 (* The new attempt is recorded at each pair, and the answer says what the pair has of the one
    before. *)
@@ -63,7 +63,7 @@ Raise(c, p) ==
   /\ pr[p].att <= co[c].att
   /\ pr' = IF Bug = "the new coordinator judges before it has raised the attempt" THEN pr ELSE [pr EXCEPT ![p].att = co[c].att]
   /\ To(c, [co[c] EXCEPT !.done = @ \cup {p}, !.seen = IF Cut(p, co[c].att - 1) THEN @ \cup {p} ELSE @])
-  /\ UNCHANGED <<obj, late, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, late, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 (* A whole set is adopted. Otherwise the object moves on before anything is removed: from then on
    the attempt before cannot be published, and no other coordinator has this attempt. *)
@@ -77,29 +77,29 @@ Judge(c) ==
         THEN /\ To(c, State(IF Bug = "an attempt that failed is not ended" THEN "prepare" ELSE "clear", a))
              /\ obj' = IF same THEN [obj EXCEPT !.att = a] ELSE obj
         ELSE To(c, State("idle", 0)) /\ UNCHANGED obj
-  /\ UNCHANGED <<late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<late, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 Clear(c, p) ==
   /\ Is(c, "clear") /\ Turn(c, p)
   /\ IF co[c].done \cup {p} = Pair THEN Goes(c, "prepare") ELSE Did(c, p)
-  /\ IF Kept(p) THEN UNCHANGED <<snap, upto, lag>> ELSE ClearAt(co[c].att, p)
+  /\ IF Kept(p) THEN UNCHANGED <<snap, upto>> ELSE ClearAt(co[c].att, p)
   /\ UNCHANGED <<obj, late, pr, making, hold, hid, ask, entries, own, w, rec, base, left>>
 
 Prepare(c, p) ==
   /\ Is(c, "prepare") /\ Turn(c, p) /\ ~Kept(p)
   /\ Did(c, p) /\ PrepareAt(co[c].att, p)
-  /\ UNCHANGED <<obj, late, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, late, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 Prepared(c) ==
   /\ Is(c, "prepare")
   /\ \A p \in Pair : Kept(p) \/ \A l \in Members(p) : snap[l][co[c].att] # "-"
   /\ Goes(c, "hold")
-  /\ UNCHANGED <<obj, late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, late, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 Hold(c, n) ==
   /\ Is(c, "hold") /\ n \notin co[c].done /\ ~Kept(P(n))
   /\ Did(c, n) /\ HoldAt(co[c].att, n)
-  /\ UNCHANGED <<obj, late, pr, making, snap, upto, lag, ask, entries, own, w, rec, left>>
+  /\ UNCHANGED <<obj, late, pr, making, snap, upto, ask, entries, own, w, rec, left>>
 
 (* The answer has the number of the hold, and the ownership sequence number of each LUN that it
    holds. *)
@@ -108,7 +108,7 @@ Held(c, n) ==
   /\ LET new == {l \in hold[n].luns : co[c].ans[l] = None} IN
      /\ new # {}
      /\ To(c, [co[c] EXCEPT !.ans = [l \in LUN |-> IF l \in new THEN [n |-> n, id |-> hold[n].id, seq |-> own[l].seq] ELSE @[l]]])
-  /\ UNCHANGED <<obj, late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, late, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 Has(c, p) ==
   \/ Kept(p)
@@ -120,19 +120,19 @@ AllHeld(c) ==
   /\ Is(c, "hold")
   /\ IF Bug = "a cut is sent before every hold was answered" THEN \E p \in Pair : Has(c, p) ELSE \A p \in Pair : Has(c, p)
   /\ Goes(c, "cut")
-  /\ UNCHANGED <<obj, late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, late, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
-(* Either node can be asked, also both. *)
+(* Either node that holds a member can be asked, also both. *)
 AskCut(c, n) ==
   /\ Is(c, "cut") /\ Has(c, P(n)) /\ CutAt(co[c].att, n, co[c].ans)
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hid, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, hid, entries, own, w, rec, base, left>>
 
 (* With the bug only: the coordinator goes on with the holds of the other pair. *)
 MoreHolds(c) ==
   /\ Bug = "a cut is sent before every hold was answered"
   /\ Is(c, "cut") /\ \E p \in Pair : Cut(p, co[c].att)
   /\ To(c, [co[c] EXCEPT !.st = "hold", !.done = {}])
-  /\ UNCHANGED <<obj, late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, late, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 See(c, p) ==
   /\ co[c].st \in {"cut", "seal"} /\ Turn(c, p)
@@ -140,7 +140,7 @@ See(c, p) ==
      \/ Seals /\ Cut(p, co[c].att) /\ Bug = "a group is published before all members are sealed"
      \/ Kept(p)
   /\ Did(c, p)
-  /\ UNCHANGED <<obj, late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, late, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 Newest(l) == LET s == {a \in Attempt : snap[l][a] # "-"} IN IF s = {} THEN 0 ELSE CHOOSE a \in s : \A b \in s : b <= a
 
@@ -152,18 +152,18 @@ Publish(c) ==
      IN obj' = IF same \/ blind
                THEN [att |-> co[c].att, ph |-> "ready", mem |-> [l \in LUN |-> IF kept THEN Newest(l) ELSE co[c].att]] ELSE obj
   /\ To(c, State("idle", 0))
-  /\ UNCHANGED <<late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<late, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 (* Deletion. *)
 Delete ==
   /\ left.deletes /\ obj.ph \in {"cut", "ready"}
   /\ obj' = [obj EXCEPT !.ph = "deleting"] /\ left' = [left EXCEPT !.deletes = FALSE]
-  /\ UNCHANGED <<co, late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base>>
+  /\ UNCHANGED <<co, late, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base>>
 
 End(c) ==
   /\ obj.ph = "deleting" /\ ~Is(c, "final")
   /\ To(c, State("final", 0))
-  /\ UNCHANGED <<obj, late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, late, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 (* The final attempt: entries without an outcome are refused from here on, holds end, snapshots go. *)
 Final(c, p) ==
@@ -179,12 +179,12 @@ Gone(c) ==
   /\ Is(c, "final") /\ obj.ph = "deleting"
   /\ co[c].done = Pair \/ (co[c].done # {} /\ Bug = "the object goes before the final attempt is logged everywhere")
   /\ obj' = [obj EXCEPT !.ph = "gone"] /\ To(c, State("idle", 0))
-  /\ UNCHANGED <<late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<late, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 Forget(p) ==
   /\ Bug = "a pair forgets the final attempt" /\ obj.ph = "gone" /\ pr[p].final
   /\ pr' = [pr EXCEPT ![p].final = FALSE]
-  /\ UNCHANGED <<obj, co, late, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, co, late, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 (* A message that its coordinator gives up, or sends twice. *)
 Sends(c) ==
@@ -197,13 +197,13 @@ Sends(c) ==
 Send(c) ==
   /\ May("late") /\ Fault("late")
   /\ \E m \in Sends(c) : late' = late \cup {m}
-  /\ UNCHANGED <<obj, co, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base>>
+  /\ UNCHANGED <<obj, co, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base>>
 
 Land(m) ==
   /\ late' = late \ {m}
-  /\ \/ m.k = "prepare" /\ PrepareAt(m.att, m.p) /\ UNCHANGED <<snap, upto, lag, hold, hid, ask, base>>
-     \/ m.k = "hold" /\ HoldAt(m.att, m.n) /\ UNCHANGED <<pr, making, snap, upto, lag, ask>>
-     \/ m.k = "cut" /\ CutAt(m.att, m.n, m.ans) /\ UNCHANGED <<pr, making, snap, upto, lag, hid, base>>
+  /\ \/ m.k = "prepare" /\ PrepareAt(m.att, m.p) /\ UNCHANGED <<snap, upto, hold, hid, ask, base>>
+     \/ m.k = "hold" /\ HoldAt(m.att, m.n) /\ UNCHANGED <<pr, making, snap, upto, ask>>
+     \/ m.k = "cut" /\ CutAt(m.att, m.n, m.ans) /\ UNCHANGED <<pr, making, snap, upto, hid, base>>
      \/ m.k = "clear" /\ ClearAt(m.att, m.p) /\ UNCHANGED <<pr, making, hold, hid, ask, base>>
   /\ UNCHANGED <<obj, co, entries, own, w, rec, left>>
 
@@ -225,7 +225,7 @@ Spec == Init /\ [][Next]_vars
 Records(a, node) == {k \in 1..MaxWrites : /\ k < w.k \/ (k = w.k /\ w.st = "done")
                                           /\ k <= upto[node[rec[k]]][a]}
 Runs(c) == co[c].st \in {"clear", "prepare", "hold", "cut"}
-Whole(a) == \A p \in Pair : Cut(p, a) /\ Applied(p)
+Whole(a) == \A p \in Pair : Cut(p, a)
 
 (* A set that is whole, which any coordinator may adopt and publish, is a prefix of the order of
    acknowledgements. *)

@@ -17,8 +17,7 @@ VARIABLES obj,         \* the object: attempt, phase, and the attempt of each me
           pr,          \* log of each pair: recorded attempt, final, highest attempt that was voided
           making,      \* attempts for which a pair is about to make files
           snap,        \* snap[l][a]: the snapshot of LUN l by attempt a
-          upto,        \* upto[n][a]: number of records that had been executed when node n applied the Cut of attempt a
-          lag,         \* attempt whose Cut is in the log and was not applied by this node yet, or 0
+          upto,        \* upto[n][a]: number of records that had been executed when node n began with the copies of attempt a, -1 before that
           hold, hid,   \* hold of each node, and how many holds it has had
           ask,         \* what a node that was asked for a cut is doing
           entries,     \* entries that were proposed and have no outcome
@@ -27,7 +26,7 @@ VARIABLES obj,         \* the object: attempt, phase, and the attempt of each me
           base,        \* base[a]: records acknowledged before the first hold of attempt a was requested, -1 before that
           left         \* what the environment may still do
 
-vars == <<obj, co, late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+vars == <<obj, co, late, pr, making, snap, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 Pair == {1, 2}
 Node == {"1a", "1b", "2a"}
@@ -47,7 +46,7 @@ Owned(n) == {l \in LUN : own[l].n = n}
 Executed == IF w.st = "done" THEN w.k ELSE w.k - 1
 Cut(p, a) == \A l \in Members(p) : snap[l][a] \in {"marked", "sealed"}
 Sealed(p, a) == \A l \in Members(p) : snap[l][a] = "sealed"
-Applied(p) == \A n \in Nodes(p) : lag[n] = 0
+Begun(n, a) == upto[n][a] >= 0
 State(st, att) == [st |-> st, att |-> att, done |-> {}, seen |-> {}, ans |-> NoAns]
 
 Init ==
@@ -57,7 +56,7 @@ Init ==
   /\ pr = [p \in Pair |-> [att |-> 0, final |-> FALSE, void |-> 0]]
   /\ making = [p \in Pair |-> {}]
   /\ snap = [l \in LUN |-> [a \in Attempt |-> "-"]]
-  /\ upto = [n \in Node |-> [a \in Attempt |-> 0]] /\ lag = [n \in Node |-> 0]
+  /\ upto = [n \in Node |-> [a \in Attempt |-> 0 - 1]]
   /\ hold = [n \in Node |-> None] /\ hid = [n \in Node |-> 0]
   /\ ask = [n \in Node |-> None] /\ entries = {}
   /\ own = [l \in LUN |-> [n |-> CASE l = "x" -> "1a" [] l = "y" -> "1b" [] l = "z" -> "2a", seq |-> 0]]
@@ -74,25 +73,24 @@ Fault(kind) == left' = [left EXCEPT ![kind] = @ - 1, !.faults = @ - 1]
 
 HeldAt(l) == hold[own[l].n] # None /\ l \in hold[own[l].n].luns
 
-(* What is executed before the first mark is in every snapshot, so records wait for a hold or a
-   mark. *)
+(* What is executed before a node begins is in every copy, so records wait for a hold or a mark. *)
 Matters == (\E n \in Node : hold[n] # None) \/ \E l \in LUN, a \in Attempt : snap[l][a] \in {"marked", "sealed"}
 
 Start(l) ==
   /\ w.st = "idle" /\ w.k <= MaxWrites /\ ~HeldAt(l) /\ Matters
   /\ w' = [w EXCEPT !.st = "started", !.l = l]
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, rec, base, left>>
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, hold, hid, ask, entries, own, rec, base, left>>
 
-(* On both nodes. A node that has not applied a Cut has this record in its copy. *)
+(* On both nodes. A node that has not begun will have this record in its copy. *)
 Execute ==
   /\ w.st = "started"
   /\ w' = [w EXCEPT !.st = "done", !.l = "x"] /\ rec' = [rec EXCEPT ![w.k] = PairOf(w.l)]
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, base, left>>
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, hold, hid, ask, entries, own, base, left>>
 
 Acknowledge ==
   /\ w.st = "done"
   /\ w' = [k |-> w.k + 1, st |-> "idle", l |-> "x"]
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hold, hid, ask, entries, own, rec, base, left>>
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, hold, hid, ask, entries, own, rec, base, left>>
 
 -----------------------------------------------------------------------------
 (* What a pair does with a message. *)
@@ -124,19 +122,19 @@ Stands(a, n, ans) ==
 
 Fix(h) == IF h = None THEN None ELSE [h EXCEPT !.st = IF @ \in {"wait", "held"} THEN "fixed" ELSE @]
 
-(* The node that is asked fixes its own hold first. *)
+(* The node that is asked fixes its own hold first; one that has none is refused, for it may have been
+   restarted. The other node's copies have to begin too, also where it holds nothing. *)
 CutAt(a, n, ans) ==
   /\ ask[n] = None /\ ~pr[P(n)].final /\ ~Cut(P(n), a)
-  /\ HeldBy(ans, n) # {} => Stands(a, n, ans)
-  /\ ask' = [ask EXCEPT ![n] = [att |-> a, st |-> IF Others(ans, n) = {} THEN "go" ELSE "fix",
+  /\ IF HeldBy(ans, n) = {} THEN Bug = "a node that holds nothing cuts" ELSE Stands(a, n, ans)
+  /\ ask' = [ask EXCEPT ![n] = [att |-> a, st |-> IF P(n) = 2 THEN "go" ELSE "fix",
                              ans |-> [l \in LUN |-> IF l \in Members(P(n)) THEN ans[l] ELSE None]]]
   /\ hold' = IF HeldBy(ans, n) # {} THEN [hold EXCEPT ![n] = Fix(@)] ELSE hold
 
 (* Snapshots of earlier attempts are removed. *)
 ClearAt(a, p) ==
   /\ snap' = [l \in LUN |-> [b \in Attempt |-> IF l \in Members(p) /\ b < a THEN "-" ELSE snap[l][b]]]
-  /\ upto' = [n \in Node |-> [b \in Attempt |-> IF P(n) = p /\ b < a THEN 0 ELSE upto[n][b]]]
-  /\ lag' = [n \in Node |-> IF P(n) = p /\ lag[n] < a THEN 0 ELSE lag[n]]
+  /\ upto' = [n \in Node |-> [b \in Attempt |-> IF P(n) = p /\ b < a THEN 0 - 1 ELSE upto[n][b]]]
 
 -----------------------------------------------------------------------------
 (* The log of a pair, and its nodes. *)
@@ -149,45 +147,72 @@ Make(p, a) ==
          new == {l \in Members(p) : ok /\ snap[l][a] = "-"}
      IN /\ snap' = [l \in LUN |-> IF l \in new THEN [snap[l] EXCEPT ![a] = IF early THEN "marked" ELSE "made"] ELSE snap[l]]
         /\ upto' = [n \in Node |-> IF P(n) = p /\ new # {} /\ early THEN [upto[n] EXCEPT ![a] = Executed] ELSE upto[n]]
-  /\ UNCHANGED <<obj, co, late, pr, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, co, late, pr, hold, hid, ask, entries, own, w, rec, base, left>>
 
 (* No write is at work on what is held. *)
 Drained(n) ==
   /\ hold[n] # None /\ hold[n].st = "wait"
   /\ ~(w.st = "started" /\ w.l \in hold[n].luns) \/ Bug = "an owner answers while a write is at work"
   /\ hold' = [hold EXCEPT ![n].st = "held"]
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, hid, ask, entries, own, w, rec, base, left>>
 
 Lapse(n) ==
   /\ May("lapses") /\ hold[n] # None
   /\ hold[n].st \in {"wait", "held"} \/ (hold[n].st = "fixed" /\ Bug = "a fixed hold lapses")
   /\ hold' = [hold EXCEPT ![n] = None]
   /\ Fault("lapses")
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hid, ask, entries, own, w, rec, base>>
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, hid, ask, entries, own, w, rec, base>>
 
 (* The hold that node n has fixed for what it was asked: not a later one. *)
 Its(x, n) == hold[n] # None /\ hold[n].att = x.att /\ hold[n].st \notin {"wait", "held"}
 
+(* From here on node n copies what is about to change. The files of an attempt are begun once. *)
+MayBegin(n, a) == ~Begun(n, a) \/ Bug = "a repeated cut begins again"
+Begins(n, a) == upto' = [upto EXCEPT ![n][a] = Executed]
+
+Refuse(n) ==
+  /\ hold' = IF Its(ask[n], n) THEN [hold EXCEPT ![n] = None] ELSE hold \* nothing was proposed
+  /\ ask' = [ask EXCEPT ![n] = None]
+  /\ UNCHANGED upto
+
+(* The other node fixes its hold, and begins. *)
 FixOther(n) ==
   /\ ask[n] # None /\ ask[n].st = "fix"
-  /\ LET x == ask[n] IN
-     IF Stands(x.att, Peer(n), x.ans)
-        THEN /\ hold' = [hold EXCEPT ![Peer(n)] = Fix(@)]
+  /\ LET x == ask[n]
+     IN IF MayBegin(Peer(n), x.att) /\ (Others(x.ans, n) = {} \/ Stands(x.att, Peer(n), x.ans))
+        THEN /\ Begins(Peer(n), x.att)
+             /\ hold' = IF Others(x.ans, n) = {} THEN hold ELSE [hold EXCEPT ![Peer(n)] = Fix(@)]
              /\ ask' = [ask EXCEPT ![n].st = "go"]
-        ELSE /\ hold' = IF Its(x, n) THEN [hold EXCEPT ![n] = None] ELSE hold \* refused, and nothing was proposed
-             /\ ask' = [ask EXCEPT ![n] = None]
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hid, entries, own, w, rec, base, left>>
+        ELSE Refuse(n)
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, hid, entries, own, w, rec, base, left>>
 
+(* The asked node begins last. Then the entry is on its way, and the hold ends: nothing waits for the
+   log. What is marked by the entry is what each node has begun. *)
 Propose(n) ==
-  /\ ask[n] # None /\ ask[n].st = "go"
-  /\ entries' = entries \cup {[k |-> "cut", p |-> P(n), att |-> ask[n].att, by |-> n,
-                               seq |-> [l \in Members(P(n)) |-> IF ask[n].ans[l] = None THEN 0 - 1 ELSE ask[n].ans[l].seq]]}
-  /\ ask' = [ask EXCEPT ![n].st = "wait"]
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hold, hid, own, w, rec, base, left>>
+  /\ ask[n] # None
+  /\ ask[n].st = "go" \/ (ask[n].st = "fix" /\ Bug = "the asked node releases before the other node has begun")
+  /\ IF MayBegin(n, ask[n].att)
+     THEN
+        /\ Begins(n, ask[n].att)
+        /\ entries' = entries \cup {[k |-> "cut", p |-> P(n), att |-> ask[n].att, by |-> n,
+                                     seq |-> [l \in Members(P(n)) |-> IF ask[n].ans[l] = None THEN 0 - 1 ELSE ask[n].ans[l].seq]]}
+        /\ hold' = IF Its(ask[n], n) THEN [hold EXCEPT ![n] = None] ELSE hold
+        /\ ask' = [ask EXCEPT ![n] = IF @.st = "fix" THEN [@ EXCEPT !.st = "behind"]
+                                     ELSE IF P(n) = 1 /\ Its(@, Peer(n)) THEN [@ EXCEPT !.st = "word"] ELSE None]
+     ELSE UNCHANGED entries /\ Refuse(n)
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, hid, own, w, rec, base, left>>
 
-(* The outcome of an entry. One Cut marks all members of the pair, or none. *)
+(* With the bug only. *)
+Behind(n) ==
+  /\ ask[n] # None /\ ask[n].st = "behind"
+  /\ upto' = [upto EXCEPT ![Peer(n)][ask[n].att] = Executed]
+  /\ ask' = [ask EXCEPT ![n] = None]
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, hold, hid, entries, own, w, rec, base, left>>
+
+(* The outcome of an entry. One Cut marks all members of the pair, or none. A node that was restarted
+   has nothing of what it had begun: then the copies are given up. *)
 DecideCut(e) ==
-  /\ e \in entries /\ e.k = "cut" /\ Applied(e.p)
+  /\ e \in entries /\ e.k = "cut"
   /\ entries' = entries \ {e}
   /\ LET r == pr[e.p]
          ok == /\ e.att = r.att \/ (e.att < r.att /\ Bug = "a pair accepts a lower attempt")
@@ -196,34 +221,20 @@ DecideCut(e) ==
                /\ \A l \in Members(e.p) : \/ e.seq[l] = own[l].seq \/ Bug = "ownership sequence numbers are not compared"
                                           \/ e.seq[l] < 0 \* only with the bug that takes an answer for the whole pair
                /\ \A l \in Members(e.p) : \/ snap[l][e.att] = "made"
-                                          \/ snap[l][e.att] = "marked" /\ Bug = "a repeated cut marks again"
-     IN /\ snap' = [l \in LUN |-> IF ok /\ l \in Members(e.p) THEN [snap[l] EXCEPT ![e.att] = "marked"] ELSE snap[l]]
-        /\ lag' = [n \in Node |-> IF ok /\ P(n) = e.p /\ MaxWrites > 0 THEN e.att ELSE lag[n]]
-  /\ ask' = IF ask[e.by] # None /\ ask[e.by].st = "wait" /\ ask[e.by].att = e.att THEN [ask EXCEPT ![e.by].st = "out"] ELSE ask
-  /\ UNCHANGED <<obj, co, late, pr, making, upto, hold, hid, own, w, rec, base, left>>
-
-Apply(n) ==
-  /\ lag[n] # 0
-  /\ upto' = [upto EXCEPT ![n][lag[n]] = Executed]
-  /\ lag' = [lag EXCEPT ![n] = 0]
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, hold, hid, ask, entries, own, w, rec, base, left>>
-
-(* A write that one node executes is mirrored to the other: that node has to have applied the Cut
-   too. *)
-Release(n) ==
-  /\ ask[n] # None /\ ask[n].st = "out"
-  /\ Applied(P(n)) \/ (lag[n] = 0 /\ Bug = "the asked node releases before the other node has applied the cut")
-  /\ hold' = IF Its(ask[n], n) THEN [hold EXCEPT ![n] = None] ELSE hold
-  /\ ask' = [ask EXCEPT ![n] = IF P(n) = 1 /\ Its(ask[n], Peer(n)) THEN [@ EXCEPT !.st = "word"] ELSE None]
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hid, entries, own, w, rec, base, left>>
+                                          \/ snap[l][e.att] = "marked" /\ Bug = "a repeated cut begins again"
+         anew == Bug = "a node begins when it applies the mark"
+         mark == IF anew \/ \A n \in Nodes(e.p) : Begun(n, e.att) THEN "marked" ELSE "-"
+     IN /\ snap' = [l \in LUN |-> IF ok /\ l \in Members(e.p) THEN [snap[l] EXCEPT ![e.att] = mark] ELSE snap[l]]
+        /\ upto' = [n \in Node |-> IF ok /\ anew /\ P(n) = e.p /\ ~Begun(n, e.att) THEN [upto[n] EXCEPT ![e.att] = Executed] ELSE upto[n]]
+  /\ UNCHANGED <<obj, co, late, pr, making, hold, hid, ask, own, w, rec, base, left>>
 
 Word(n) ==
   /\ ask[n] # None /\ P(n) = 1
   /\ \/ ask[n].st = "word"
-     \/ ask[n].st \in {"go", "wait"} /\ Its(ask[n], Peer(n)) /\ Bug = "the other node releases before the outcome is known"
+     \/ ask[n].st = "go" /\ Its(ask[n], Peer(n)) /\ Bug = "the other node releases before the asked node has begun"
   /\ hold' = IF Its(ask[n], Peer(n)) THEN [hold EXCEPT ![Peer(n)] = None] ELSE hold
   /\ ask' = IF ask[n].st = "word" THEN [ask EXCEPT ![n] = None] ELSE ask
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hid, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, hid, entries, own, w, rec, base, left>>
 
 (* The word of the asked node does not come. *)
 Void(n) ==
@@ -231,7 +242,7 @@ Void(n) ==
   /\ Bug # "a fixed hold waits for the word only"
   /\ hold' = [hold EXCEPT ![n].st = "void"]
   /\ entries' = entries \cup {[k |-> "void", p |-> P(n), att |-> hold[n].att, by |-> n]}
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hid, ask, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, hid, ask, own, w, rec, base, left>>
 
 DecideVoid(e) ==
   /\ e \in entries /\ e.k = "void"
@@ -239,22 +250,21 @@ DecideVoid(e) ==
   /\ pr' = [pr EXCEPT ![e.p].void = Max(@, e.att)]
   /\ hold' = IF hold[e.by] # None /\ hold[e.by].st = "void" /\ hold[e.by].att = e.att
              THEN [hold EXCEPT ![e.by].st = "over"] ELSE hold
-  /\ UNCHANGED <<obj, co, late, making, snap, upto, lag, hid, ask, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, co, late, making, snap, upto, hid, ask, own, w, rec, base, left>>
 
 Voided(n) ==
   /\ hold[n] # None /\ hold[n].st = "over"
-  /\ Applied(P(n)) \/ (lag[n] = 0 /\ Bug = "a void is believed before the other node has applied it")
   /\ hold' = [hold EXCEPT ![n] = None]
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, hid, ask, entries, own, w, rec, base, left>>
 
 Seal(p, a) ==
-  /\ Seals /\ Applied(p) /\ Cut(p, a) /\ ~Sealed(p, a)
+  /\ Seals /\ Cut(p, a) /\ ~Sealed(p, a)
   /\ snap' = [l \in LUN |-> IF l \in Members(p) THEN [snap[l] EXCEPT ![a] = "sealed"] ELSE snap[l]]
-  /\ UNCHANGED <<obj, co, late, pr, making, upto, lag, hold, hid, ask, entries, own, w, rec, base, left>>
+  /\ UNCHANGED <<obj, co, late, pr, making, upto, hold, hid, ask, entries, own, w, rec, base, left>>
 
 (* What the nodes of a pair do by themselves. *)
 Local(p) ==
-  \/ \E n \in Nodes(p) : Drained(n) \/ FixOther(n) \/ Propose(n) \/ Apply(n) \/ Release(n) \/ Word(n) \/ Void(n) \/ Voided(n)
+  \/ \E n \in Nodes(p) : Drained(n) \/ FixOther(n) \/ Propose(n) \/ Behind(n) \/ Word(n) \/ Void(n) \/ Voided(n)
   \/ \E e \in entries : e.p = p /\ (DecideCut(e) \/ DecideVoid(e))
 
 -----------------------------------------------------------------------------
@@ -264,47 +274,44 @@ Unsealed(l) == {a \in Attempt : snap[l][a] = "marked"}
 Without(l) == [a \in Attempt |-> IF a \in Unsealed(l) THEN "-" ELSE snap[l][a]]
 
 (* Where nothing of a cut is under way, a fault changes nothing of it. *)
-Busy(p) == ~Applied(p) \/ \E n \in Nodes(p) : hold[n] # None \/ ask[n] # None
+Busy(p) == (\E e \in entries : e.p = p) \/ \E n \in Nodes(p) : hold[n] # None \/ ask[n] # None
 
 (* A copy that is not sealed is removed by its pair: no space, or both nodes were restarted. *)
 Lose(l) ==
-  /\ May("lost") /\ Unsealed(l) # {} /\ Applied(PairOf(l))
+  /\ May("lost") /\ Unsealed(l) # {}
   /\ snap' = [snap EXCEPT ![l] = Without(l)]
   /\ Fault("lost")
-  /\ UNCHANGED <<obj, co, late, pr, making, upto, lag, hold, hid, ask, entries, own, w, rec, base>>
+  /\ UNCHANGED <<obj, co, late, pr, making, upto, hold, hid, ask, entries, own, w, rec, base>>
 
-(* A node is restarted. In pair 1 the peer has the log, takes over, and gives the node what it has
-   marked; in pair 2 the owner stays, and copies that are not sealed are lost, and so is an entry
-   without an outcome: no ownership sequence number tells that a hold of the life before has
-   ended. A write that was at work there was executed or not. *)
+(* A node is restarted, and has nothing of what it had begun. In pair 1 the peer has the log, takes
+   over, and gives the node what it has marked; in pair 2 the owner stays, and copies that are not
+   sealed are lost. A write that was at work there was executed or not. *)
 Crash(n) ==
   /\ May("fails") /\ Busy(P(n))
   /\ Fault("fails")
   /\ hold' = [hold EXCEPT ![n] = None] /\ ask' = [ask EXCEPT ![n] = None]
-  /\ LET applied(m) == IF lag[m] = 0 THEN upto[m] ELSE [upto[m] EXCEPT ![lag[m]] = Executed] IN
-     IF P(n) = 1
-     THEN /\ own' = [l \in LUN |-> IF own[l].n = n THEN [n |-> Peer(n), seq |-> own[l].seq + 1] ELSE own[l]]
-          /\ upto' = [m \in Node |-> IF P(m) = 1 THEN applied(Peer(n)) ELSE upto[m]]
-          /\ UNCHANGED <<snap, entries>>
-     ELSE /\ upto' = [upto EXCEPT ![n] = applied(n)]
-          /\ entries' = IF Bug = "an entry outlives a restart of the lone member" THEN entries ELSE {e \in entries : e.p = 1}
-          /\ snap' = [snap EXCEPT !["z"] = Without("z")]
-          /\ UNCHANGED own
-  /\ lag' = [m \in Node |-> IF P(m) = P(n) THEN 0 ELSE lag[m]]
+  /\ LET marked(a) == \A l \in Members(P(n)) : snap[l][a] \in {"marked", "sealed"}
+         given(a) == IF P(n) = 1 /\ marked(a) THEN upto[Peer(n)][a] ELSE 0 - 1
+     IN /\ upto' = [upto EXCEPT ![n] = [a \in Attempt |-> given(a)]]
+        /\ IF P(n) = 1
+           THEN /\ own' = [l \in LUN |-> IF own[l].n = n THEN [n |-> Peer(n), seq |-> own[l].seq + 1] ELSE own[l]]
+                /\ UNCHANGED snap
+           ELSE /\ snap' = [snap EXCEPT !["z"] = Without("z")]
+                /\ UNCHANGED own
   /\ IF w.st = "started" /\ own[w.l].n = n
      THEN \/ w' = [w EXCEPT !.st = "done", !.l = "x"] /\ rec' = [rec EXCEPT ![w.k] = PairOf(w.l)]
           \/ w' = [w EXCEPT !.st = "idle", !.l = "x"] /\ UNCHANGED rec
      ELSE UNCHANGED <<w, rec>>
-  /\ UNCHANGED <<obj, co, late, pr, making, hid, base>>
+  /\ UNCHANGED <<obj, co, late, pr, making, hid, entries, base>>
 
 (* A planned transfer; a hold that is not fixed does not bar it, so that less is assumed than R10
    gives. *)
 Move(l) ==
-  /\ May("fails") /\ l # "z" /\ Busy(1) /\ Applied(1) /\ ~(w.st = "started" /\ w.l = l)
+  /\ May("fails") /\ l # "z" /\ Busy(1) /\ ~(w.st = "started" /\ w.l = l)
   /\ LET n == own[l].n IN
      /\ hold[n] # None => hold[n].st \in {"wait", "held"}
      /\ hold' = IF hold[n] = None THEN hold ELSE [hold EXCEPT ![n].luns = @ \ {l}]
      /\ own' = [own EXCEPT ![l] = [n |-> Peer(n), seq |-> @.seq + 1]]
   /\ Fault("fails")
-  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, lag, hid, ask, entries, w, rec, base>>
+  /\ UNCHANGED <<obj, co, late, pr, making, snap, upto, hid, ask, entries, w, rec, base>>
 =============================================================================
