@@ -231,8 +231,8 @@ func (c *Copy) end(err error) {
 }
 
 // Run copies what is not there yet and returns when all of it is durable, or why it never will be:
-// ErrCopyFailed. ctx ends it early, and the copy continues to be incomplete. The more
-// the source is being written to, the longer it rests in between. It is called once.
+// ErrCopyFailed. ctx ends it early, and the copy continues to be incomplete. The more the source is
+// being written to, the longer it rests in between. It is called once.
 func (c *Copy) Run(ctx context.Context) error {
 	step := 16 // pieces
 	seen := c.written.Load()

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -40,14 +39,16 @@ func (c *Copy) move(off, length int64, w way) error {
 
 // moveData copies data. What cannot be read is lost in the copy as well, if checksums can say so.
 func (c *Copy) moveData(off, length int64, w way) (lost []Range, err error) {
-	switch hole, data, err := c.src.extents(off, length); {
-	case err != nil:
-		return nil, err
-	case !data && hole == length:
-		return nil, nil
-	case !data:
-		hole &^= sumBlock - 1
-		off, length = off+hole, length-hole
+	if w != byReading { // a few pieces are looked at when they are read
+		switch hole, data, err := c.src.extents(off, length); {
+		case err != nil:
+			return nil, err
+		case !data && hole == length:
+			return nil, nil
+		case !data:
+			hole &^= sumBlock - 1
+			off, length = off+hole, length-hole
+		}
 	}
 	// One request for all of the range, whatever holes there are in it: each takes the locks of
 	// both files, and has what is dirty written out.
@@ -116,12 +117,13 @@ func (f *File) readPiece(p []byte, off int64) (lost []Range, err error) {
 func (f *File) writeNonzero(p []byte, off int64) error {
 	var runs []Range // of blocks that are not zero, in p
 	var n int64
-	for at := int64(0); at < int64(len(p)); at += sumBlock {
-		length := min(sumBlock, int64(len(p))-at)
-		if !allZero(p[at : at+length]) {
-			runs = addRange(runs, at, length)
-			n += length
+	for at := 0; at < len(p); {
+		length := run(p[at:], sumBlock)
+		if !AllZero(p[at : at+length]) {
+			runs = append(runs, Range{int64(at), int64(length)})
+			n += int64(length)
 		}
+		at += length
 	}
 	if len(runs) == 0 {
 		return nil
@@ -137,9 +139,6 @@ func (f *File) writeNonzero(p []byte, off int64) error {
 	}
 	return nil
 }
-
-// allZero reports whether a block, or a part of one, is zero.
-func allZero(p []byte) bool { return bytes.Equal(p, zeroes[:len(p)]) }
 
 // shareRun has the copy share the source's extents; done is false where the filesystem cannot.
 func (c *Copy) shareRun(off, length int64, w way) (done bool, err error) {
