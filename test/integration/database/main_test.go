@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/gemel-storage/gemel/internal/testkit/report"
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 )
 
 var (
@@ -65,7 +65,7 @@ func (r *sheet) write(path string) error {
 	for database, m := range r.own {
 		all[database] = m
 	}
-	return report.Write(path, all)
+	return jsonfile.Write(path, all)
 }
 
 func TestMain(m *testing.M) {

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gemel-storage/gemel/internal/jsonfile"
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
-	"github.com/gemel-storage/gemel/internal/testkit/report"
 )
 
 var (
@@ -58,7 +58,7 @@ func (r *sheet) write(path string) error {
 		r.set("history_violations", of.Violations)
 		r.set("history_cuts", of.Branches["a cut through LUNs is judged against what hosts saw"])
 	}
-	return report.Write(path, r.m)
+	return jsonfile.Write(path, r.m)
 }
 
 func TestMain(m *testing.M) {
