@@ -41,13 +41,11 @@ const (
 	// whole, so every read and write of it waits that long. The length of the next one is halved
 	// above it, and grows by a quarter below a quarter of it.
 	shareTime = 2 * time.Millisecond
-	// restPerWrites is how many changes of the source make the rest after a request as long as the
-	// request once more, up to restTimes times: a write has to find the source unlocked at both
-	// nodes, which copy at the same time, and needs what processor time they leave.
-	restPerWrites = 2
-	restTimes     = 4
-	// restMax bounds the rest between two requests.
-	restMax = 50 * time.Millisecond
+	// restShare is what part of the time that Run has kept changes of the source waiting it rests
+	// afterwards, so that all of those go on that have come meanwhile. A longer rest costs hosts
+	// more, not less: the longer a copy takes, the more first writes there are, and each costs more
+	// than its part of a request.
+	restShare = 4
 )
 
 // Copy is under way until it is complete, has failed, or is dropped. Methods are safe for
@@ -61,7 +59,7 @@ type Copy struct {
 	written atomic.Uint64 // changes of the source that came while this was not complete
 	done    atomic.Int64  // bytes that are there
 	saved   atomic.Int64  // of them: copied since they were about to be changed, or were read
-	locked  atomic.Int64  // ns: how long the last requests to share extents took, for Run
+	locked  atomic.Int64  // ns: how long Run's last request to share extents took
 
 	mu    sync.Mutex
 	moved *sync.Cond
@@ -231,8 +229,8 @@ func (c *Copy) end(err error) {
 }
 
 // Run copies what is not there yet and returns when all of it is durable, or why it never will be:
-// ErrCopyFailed. ctx ends it early, and the copy continues to be incomplete. The more the source is
-// being written to, the longer it rests in between. It is called once.
+// ErrCopyFailed. ctx ends it early, and the copy continues to be incomplete. While the source is
+// being written to, it rests in between. It is called once.
 func (c *Copy) Run(ctx context.Context) error {
 	step := 16 // pieces
 	seen := c.written.Load()
@@ -250,21 +248,19 @@ func (c *Copy) Run(ctx context.Context) error {
 				at := int64(bits.TrailingZeros64(run))
 				run = mask(0, at, at+int64(step))
 			}
-			begun := time.Now()
-			if err := c.bring(r, run, inBackground); err != nil {
+			locked, err := c.step(r, run)
+			if err != nil {
 				return err
 			}
-			took := time.Since(begun)
-			switch locked := c.locked.Swap(0); {
-			case locked > int64(shareTime):
+			switch {
+			case locked > shareTime:
 				step = max(step/2, 1)
-			case locked < int64(shareTime)/4:
+			case locked < shareTime/4:
 				step = min(step+step/4+1, 64)
 			}
 			if now := c.written.Load(); now != seen {
-				d := restAfter(took, now-seen)
 				seen = now
-				if err := rest(ctx, d); err != nil {
+				if err := rest(ctx, locked/restShare); err != nil {
 					return fmt.Errorf("copy of %s: %w", c.src.path, err)
 				}
 			}
@@ -273,10 +269,17 @@ func (c *Copy) Run(ctx context.Context) error {
 	return c.seal()
 }
 
-// restAfter is how long Run rests after a request that took so long, when the source has been
-// changed so often since the one before.
-func restAfter(took time.Duration, changes uint64) time.Duration {
-	return min(time.Duration(min(1+changes/restPerWrites, restTimes))*took, restMax)
+// step copies pieces for Run, and says how long changes of the source had to wait. Copies of one
+// backing volume take turns: side by side each would take longer, and hosts would get less.
+func (c *Copy) step(region int, run uint64) (time.Duration, error) {
+	c.src.wb.copying.Lock()
+	defer c.src.wb.copying.Unlock()
+	begun := time.Now()
+	err := c.bring(region, run, inBackground)
+	if c.src.reflink {
+		return time.Duration(c.locked.Swap(0)), err
+	}
+	return time.Since(begun), err
 }
 
 // rest waits for d, or until ctx ends.

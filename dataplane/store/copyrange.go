@@ -39,21 +39,10 @@ func (c *Copy) move(off, length int64, w way) error {
 
 // moveData copies data. What cannot be read is lost in the copy as well, if checksums can say so.
 func (c *Copy) moveData(off, length int64, w way) (lost []Range, err error) {
-	if w != byReading { // a few pieces are looked at when they are read
-		switch hole, data, err := c.src.extents(off, length); {
-		case err != nil:
-			return nil, err
-		case !data && hole == length:
-			return nil, nil
-		case !data:
-			hole &^= sumBlock - 1
-			off, length = off+hole, length-hole
-		}
-	}
-	// One request for all of the range, whatever holes there are in it: each takes the locks of
-	// both files, and has what is dirty written out.
 	if w != byReading && c.src.reflink {
-		done, err := c.shareRun(off, length, w)
+		// One request for all of the range, whatever holes there are in it: each takes the locks of
+		// both files, and has what is dirty written out.
+		done, err := c.share(off, length, w)
 		if done || err != nil {
 			return nil, err
 		}
@@ -62,53 +51,58 @@ func (c *Copy) moveData(off, length int64, w way) (lost []Range, err error) {
 	defer copyBuffers.Put(buf)
 	for end := off + length; off < end; {
 		p := buf[:min(copyPiece, end-off)]
-		bad, err := c.src.readPiece(p, off)
-		if err != nil {
-			return nil, err
+		// A first write does not look for a hole: what it writes is cached soon, whatever is there.
+		hole := false
+		if w != byReading {
+			if hole, err = c.src.isHole(off, int64(len(p))); err != nil {
+				return nil, err
+			}
 		}
-		if bad != nil && c.dst.obj == nil {
-			return nil, fmt.Errorf("copy of %s at %d+%d: %w", c.src.path, bad[0].Off, bad[0].Len, ErrMedia)
-		}
-		for _, r := range bad {
-			lost = addRange(lost, r.Off, r.Len)
-		}
-		if err := c.dst.writeNonzero(p, off); err != nil {
-			return nil, err
+		if !hole {
+			if lost, err = c.movePiece(p, off, lost); err != nil {
+				return nil, err
+			}
 		}
 		off += int64(len(p))
 	}
 	return lost, nil
 }
 
-// readPiece reads what has data, so that no memory is taken to cache holes. What cannot be read is
-// zero, and named.
-func (f *File) readPiece(p []byte, off int64) (lost []Range, err error) {
-	clear(p)
-	for end := off + int64(len(p)); len(p) > 0; {
-		run, data, err := f.extents(off, end-off)
-		if err != nil {
-			return nil, err
+// movePiece copies one by reading and writing it. What cannot be read is zero in the copy, and
+// added to what is lost.
+func (c *Copy) movePiece(p []byte, off int64, lost []Range) ([]Range, error) {
+	err := c.src.eachReadable(p, off, func(p []byte, at int64, readable bool) error {
+		switch {
+		case readable:
+			return nil
+		case c.dst.obj == nil:
+			return fmt.Errorf("copy of %s at %d+%d: %w", c.src.path, at, len(p), ErrMedia)
 		}
-		n := min((run+sumBlock-1)&^(sumBlock-1), int64(len(p)))
-		if !data && n > run {
-			n -= sumBlock // the data begins in that block
-		}
-		if data || n == 0 {
-			n = max(n, min(sumBlock, int64(len(p))))
-			err := f.eachReadable(p[:n], off, func(p []byte, at int64, readable bool) error {
-				if !readable {
-					clear(p)
-					lost = addRange(lost, at, int64(len(p)))
-				}
-				return nil
-			})
-			if err != nil {
-				return nil, err
-			}
-		}
-		p, off = p[n:], off+n
+		clear(p)
+		lost = addRange(lost, at, int64(len(p)))
+		return nil
+	})
+	if err != nil {
+		return lost, err
 	}
-	return lost, nil
+	return lost, c.dst.writeNonzero(p, off)
+}
+
+// isHole says whether a range has no data, as far as the filesystem knows. Unlike extents it does
+// not look for the end of the data, which may be far.
+func (f *File) isHole(off, length int64) (bool, error) {
+	next := off
+	err := f.control(func(fd int) (err error) {
+		next, err = unix.Seek(fd, off, unix.SEEK_DATA)
+		return err
+	})
+	switch {
+	case errors.Is(err, unix.ENXIO): // no data from off to the end
+		return true, nil
+	case err != nil:
+		return false, classify("extents", f.path, err)
+	}
+	return next >= off+length, nil
 }
 
 // writeNonzero writes whole blocks into a part of a file that has nothing yet. Zeroes at both ends
@@ -140,19 +134,18 @@ func (f *File) writeNonzero(p []byte, off int64) error {
 	return nil
 }
 
-// shareRun has the copy share the source's extents; done is false where the filesystem cannot.
-func (c *Copy) shareRun(off, length int64, w way) (done bool, err error) {
+// share has the copy share the source's extents; done is false where the filesystem cannot.
+func (c *Copy) share(off, length int64, w way) (done bool, err error) {
+	if hole, err := c.src.isHole(off, length); hole || err != nil {
+		return hole, err
+	}
 	if w == inBackground {
-		// What is dirty would be written out while the source is locked.
-		if err := c.src.writeOut(off, length); err != nil {
-			if !errors.Is(err, os.ErrClosed) {
-				c.src.s.fail(err) // final, as for Sync (R12)
-			}
+		if err := c.clean(off, length); err != nil {
 			return false, err
 		}
+		begun := time.Now()
+		defer func() { c.locked.Add(int64(time.Since(begun))) }()
 	}
-	begun := time.Now()
-	defer func() { c.locked.Add(int64(time.Since(begun))) }()
 	if err = c.src.s.fault(FaultClone, c.dst.path, off, length); err == nil {
 		err = c.src.control(func(from int) error {
 			return c.dst.control(func(to int) error {
@@ -167,6 +160,32 @@ func (c *Copy) shareRun(off, length int64, w way) (done bool, err error) {
 		return false, nil
 	}
 	return false, classify("copy", c.dst.path, err)
+}
+
+const (
+	// cleanTries bounds how often what is dirty is written out before a range is shared.
+	cleanTries = 4
+	// cleanTime is how long that takes at most where hardly anything was dirty.
+	cleanTime = time.Millisecond
+)
+
+// clean writes out what is dirty of a range of the source: otherwise the filesystem does it while
+// the source is locked, behind all that the disk has to write. What has become dirty meanwhile is
+// written out again.
+func (c *Copy) clean(off, length int64) error {
+	for range cleanTries {
+		begun := time.Now()
+		if err := c.src.writeOut(off, length); err != nil {
+			if !errors.Is(err, os.ErrClosed) {
+				c.src.s.fail(err) // final, as for Sync (R12)
+			}
+			return err
+		}
+		if time.Since(begun) < cleanTime {
+			return nil
+		}
+	}
+	return nil
 }
 
 // moveSums copies checksums as they are: what is rotten in the source is so in the copy, and does

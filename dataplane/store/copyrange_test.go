@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,15 +80,48 @@ func TestFirstWriteIsNotPrompt(t *testing.T) {
 	}
 }
 
-func TestRestAfter(t *testing.T) {
-	const ms = time.Millisecond
-	for _, c := range []struct {
-		took    time.Duration
-		changes uint64
-		want    time.Duration
-	}{{ms, 1, ms}, {ms, 2, 2 * ms}, {ms, 5, 3 * ms}, {ms, 1000, 4 * ms}, {2 * ms, 14, 8 * ms}, {20 * ms, 1, 20 * ms}, {20 * ms, 1000, 50 * ms}} {
-		if got := restAfter(c.took, c.changes); got != c.want {
-			t.Errorf("after %v and %d changes: %v, %v expected", c.took, c.changes, got, c.want)
+// Copies in the background of one backing volume take turns. A first write does not wait for a
+// turn.
+func TestCopiesTakeTurns(t *testing.T) {
+	arrived, free := make(chan string), make(chan struct{})
+	var on atomic.Bool
+	s := open(t, t.TempDir(), Options{NoReflink: true, Faults: func(op, path string, _, _ int64) error {
+		if op == FaultWrite && on.Load() && strings.Contains(path, string(kindSnapshot)) {
+			arrived <- path
+			<-free
+		}
+		return nil
+	}})
+	v := s.Default()
+	var luns []*File
+	ran := make(chan error, 2)
+	for i, ids := range [][2]string{{lunA, snapA}, {lunB, snapB}} {
+		must(t, v.CreateLUN(ids[0], copyPiece, uint64(2*i+1)))
+		must(t, v.CreateSnapshot(ids[1], copyPiece, uint64(2*i+2)))
+		lun, err := v.OpenLUN(ids[0])
+		must(t, err)
+		snap, err := v.OpenSnapshot(ids[1])
+		must(t, err)
+		defer lun.Close()
+		defer snap.Close()
+		must(t, lun.WriteAt(content(1, copyPiece), 0))
+		x, err := lun.CopyTo(snap, copyPiece, false)
+		must(t, err)
+		luns = append(luns, lun)
+		on.Store(true)
+		go func() { ran <- x.Run(context.Background()) }()
+		if i == 0 {
+			<-arrived
 		}
 	}
+	select {
+	case path := <-arrived:
+		t.Fatalf("%s is copied at the same time", path)
+	case <-time.After(20 * time.Millisecond):
+	}
+	wrote := make(chan error, 1)
+	go func() { wrote <- luns[1].WriteAt(content(2, 4096), 0) }()
+	<-arrived
+	close(free)
+	must(t, errors.Join(<-wrote, <-ran, <-ran))
 }

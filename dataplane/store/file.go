@@ -47,6 +47,7 @@ func (v *BackingVolume) openFile(path, rel string) (*File, error) {
 		return nil, err
 	}
 	x := &File{s: v.s, f: f, raw: raw, path: rel, wb: v.writeback, reflink: v.reflink}
+	x.reserveOneBlock()
 	if err := x.lookAt(); err != nil {
 		f.Close()
 		return nil, err

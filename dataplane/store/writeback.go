@@ -43,6 +43,8 @@ type writeback struct {
 	waits atomic.Uint64 // writes that had to wait
 	wg    sync.WaitGroup
 
+	copying sync.Mutex // held by the one copy that copies in the background
+
 	mu    sync.Mutex
 	room  *sync.Cond // writers wait for dirty to be below limit
 	files []*File    // with pieces to write out, in turn
