@@ -180,11 +180,10 @@ func (c *Copy) bring(region int, want uint64, w way) error {
 			c.moved.Wait()
 			continue
 		}
-		run, n := firstRun(free)
+		run, _ := firstRun(free)
 		c.busy[region] |= run
 		c.mu.Unlock()
-		off := int64(region)*copyRegion + int64(bits.TrailingZeros64(run))*copyPiece
-		length := min(int64(n)*copyPiece, c.size-off)
+		off, length := c.span(region, run)
 		err := c.move(off, length, w)
 		c.mu.Lock()
 		if c.busy[region] &^= run; c.busy[region] == 0 {
@@ -207,6 +206,12 @@ func firstRun(x uint64) (run uint64, n int) {
 	at := bits.TrailingZeros64(x)
 	n = bits.TrailingZeros64(^(x >> at))
 	return mask(0, int64(at), int64(at+n)), n
+}
+
+// span is the range, in bytes, of a run of pieces.
+func (c *Copy) span(region int, run uint64) (off, length int64) {
+	off = int64(region)*copyRegion + int64(bits.TrailingZeros64(run))*copyPiece
+	return off, min(int64(bits.OnesCount64(run))*copyPiece, c.size-off)
 }
 
 // failure is what a read of a copy gets that will never be complete. mu is held.
@@ -272,6 +277,16 @@ func (c *Copy) Run(ctx context.Context) error {
 // step copies pieces for Run, and says how long changes of the source had to wait. Copies of one
 // backing volume take turns: side by side each would take longer, and hosts would get less.
 func (c *Copy) step(region int, run uint64) (time.Duration, error) {
+	if c.src.reflink {
+		if err := c.clean(region, run); err != nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if !c.over {
+				c.end(err)
+			}
+			return 0, c.failure()
+		}
+	}
 	c.src.wb.copying.Lock()
 	defer c.src.wb.copying.Unlock()
 	begun := time.Now()

@@ -140,9 +140,6 @@ func (c *Copy) share(off, length int64, w way) (done bool, err error) {
 		return hole, err
 	}
 	if w == inBackground {
-		if err := c.clean(off, length); err != nil {
-			return false, err
-		}
 		begun := time.Now()
 		defer func() { c.locked.Add(int64(time.Since(begun))) }()
 	}
@@ -169,10 +166,11 @@ const (
 	cleanTime = time.Millisecond
 )
 
-// clean writes out what is dirty of a range of the source: otherwise the filesystem does it while
+// clean writes out what is dirty of pieces of the source: otherwise the filesystem does it while
 // the source is locked, behind all that the disk has to write. What has become dirty meanwhile is
-// written out again.
-func (c *Copy) clean(off, length int64) error {
+// written out again. No write waits for it, so the pieces must not be marked as being copied yet.
+func (c *Copy) clean(region int, run uint64) error {
+	off, length := c.span(region, run)
 	for range cleanTries {
 		begun := time.Now()
 		if err := c.src.writeOut(off, length); err != nil {
@@ -182,7 +180,7 @@ func (c *Copy) clean(off, length int64) error {
 			return err
 		}
 		if time.Since(begun) < cleanTime {
-			return nil
+			break
 		}
 	}
 	return nil

@@ -125,3 +125,38 @@ func TestCopiesTakeTurns(t *testing.T) {
 	close(free)
 	must(t, errors.Join(<-wrote, <-ran, <-ran))
 }
+
+// What is dirty is written out before pieces are shared, and no write waits for that.
+func TestWriteGoesOnWhileACopyCleans(t *testing.T) {
+	arrived, free := make(chan struct{}, 16), make(chan struct{})
+	var on atomic.Bool
+	s := open(t, reflinked.Dir(t, 512<<20), Options{Faults: func(op, _ string, _, _ int64) error {
+		if op == FaultWriteback && on.Load() {
+			arrived <- struct{}{}
+			<-free
+		}
+		return nil
+	}})
+	lun, snap := pairOf(t, s, 4*copyPiece)
+	must(t, lun.WriteAt(content(1, 4*copyPiece), 0))
+	x, err := lun.CopyTo(snap, 4*copyPiece, false)
+	must(t, err)
+	on.Store(true)
+	ran := make(chan error, 1)
+	go func() { ran <- x.Run(context.Background()) }()
+	<-arrived
+	wrote := make(chan error, 1)
+	go func() { wrote <- lun.WriteAt(content(2, 4096), 0) }()
+	select {
+	case err := <-wrote:
+		must(t, err)
+	case <-time.After(10 * time.Second):
+		t.Error("a write waits until what is dirty has been written out")
+	}
+	on.Store(false)
+	close(free)
+	must(t, <-ran)
+	if got := readAll(t, snap, 4*copyPiece); !bytes.Equal(got, content(1, 4*copyPiece)) {
+		t.Error("the copy differs", firstDifference(got, content(1, 4*copyPiece)))
+	}
+}
