@@ -79,8 +79,8 @@ bench: deps ## benchmarks of Gemel beside peers in the same run: ONLY=case BASE=
 bench-quick: deps ## the short part of make bench: BASE=commit; 5 minutes; out/bench.json
 	@$(GO) run ./hack/bench -quick $(if $(ONLY),-only "$(ONLY)") $(if $(BASE),-base "$(BASE)")
 
-bench-docs: ## write tables and plots of out/bench.json into docs/benchmarks.md
-	@$(GO) run ./hack/bench -docs docs
+bench-docs: ## write tables and plots of out/bench.json into docs/benchmarks.md: MERGE=1 (out/bench.json has some cases only, the other rows stay)
+	@$(GO) run ./hack/bench -docs docs $(if $(MERGE),-merge)
 
 bench-kernel: deps ## benchmarks of Gemel beside LIO and DRBD in guests of an emulator: ROUNDS=6 TIME=2s; out/bench-kernel.json
 	@hack/vm/run.sh $(GO) run ./hack/benchkernel $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(TIME),-time $(TIME))

@@ -46,7 +46,7 @@ func main() {
 	flag.StringVar(&o.dir, "dir", "", "folder for all files during the run (default: the folder for temporary files)")
 	flag.StringVar(&o.out, "out", "out/bench.json", "results")
 	flag.StringVar(&o.only, "only", "", "run only cases with this name, or whose name contains it; several, separated by commas")
-	flag.BoolVar(&o.merge, "merge", false, "keep the rows of -out that this run does not measure")
+	flag.BoolVar(&o.merge, "merge", false, "keep the rows of -out that this run does not measure; with -docs: those of the page that -out does not have")
 	flag.StringVar(&o.base, "base", "", "compare with gemel-target of this commit, too")
 	flag.StringVar(&o.docs, "docs", "", "measure nothing: write tables and plots of -out into this folder")
 	flag.BoolVar(&o.quick, "quick", false, "the short part, with shorter and fewer rounds")
@@ -65,7 +65,7 @@ func main() {
 	case o.list:
 		listCases(os.Stdout)
 	case o.docs != "":
-		err = results.WriteDocs(o.out, o.docs)
+		err = results.WriteDocs(o.out, o.docs, o.merge)
 	case netns.Isolated():
 		if err = run(ctx, o); ctx.Err() != nil {
 			err = errors.New("interrupted; everything is cleaned up")

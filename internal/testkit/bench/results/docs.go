@@ -19,8 +19,9 @@ const (
 )
 
 // WriteDocs writes tables and plots of a report into dir/benchmarks.md, between its markers, and
-// dir/benchmarks/*.svg.
-func WriteDocs(from, dir string) error {
+// dir/benchmarks/*.svg. With merge the report is of some cases only: rows that it does not have
+// stay, its own name their commit, and plots of many rows are not drawn.
+func WriteDocs(from, dir string, merge bool) error {
 	r, err := Read(from)
 	if err != nil {
 		return fmt.Errorf("%w (make bench writes it)", err)
@@ -34,16 +35,23 @@ func WriteDocs(from, dir string) error {
 	if err := os.MkdirAll(plots, 0o755); err != nil {
 		return err
 	}
-	made, err := writePlots(plots, r)
+	made, err := writePlots(plots, r, merge)
 	if err != nil {
 		return fmt.Errorf("plots: %w", err)
 	}
-	sections := map[string]string{"run": runText(r)}
+	sections := map[string]string{}
+	if !merge {
+		sections["run"] = runText(r)
+	}
 	for name, file := range made {
 		sections["plot "+name] = fmt.Sprintf("![%s](benchmarks/%s)", name, file)
 	}
 	for _, t := range tables {
-		sections["table "+t.name] = t.markdown(r)
+		body := t.markdown(r)
+		if merge {
+			body = mergeRows(section(text, "table "+t.name), body, r.Commit)
+		}
+		sections["table "+t.name] = body
 	}
 	if body, ok, err := kernelText(from); err != nil {
 		return err
@@ -66,6 +74,43 @@ func replaceSection(text []byte, name, body string) ([]byte, error) {
 		return nil, fmt.Errorf("the markers %q and %q are missing", begin, end)
 	}
 	return slices.Concat(text[:i], begin, []byte("\n"), []byte(strings.TrimSpace(body)), []byte("\n"), text[j:]), nil
+}
+
+// section is the text between the markers of a name.
+func section(text []byte, name string) string {
+	_, after, _ := strings.Cut(string(text), fmt.Sprintf(beginMark, name))
+	body, _, _ := strings.Cut(after, fmt.Sprintf(endMark, name))
+	return strings.TrimSpace(body)
+}
+
+// mergeRows puts rows of a table into one that is there: in place of those of the same name, or at
+// its end. They name their commit behind their name.
+func mergeRows(old, more, commit string) string {
+	key := func(line string) string { // the row's name; empty: no row
+		name, ok := strings.CutPrefix(line, "| `")
+		if !ok {
+			return ""
+		}
+		name, _, _ = strings.Cut(name, "`")
+		return name
+	}
+	lines := strings.Split(old, "\n")
+	if old == "" {
+		lines = strings.Split(more, "\n")[:2] // the head
+	}
+	for _, line := range strings.Split(more, "\n") {
+		name := key(line)
+		if name == "" {
+			continue
+		}
+		line = strings.Replace(line, "`"+name+"`", fmt.Sprintf("`%s` (`%s`)", name, commit), 1)
+		if i := slices.IndexFunc(lines, func(x string) bool { return key(x) == name }); i >= 0 {
+			lines[i] = line
+		} else {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 func runText(r Report) string {

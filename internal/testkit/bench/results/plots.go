@@ -133,7 +133,7 @@ func plotSeries(path, title, label string, series []load.Point, value func(load.
 var depths = []int{1, 4, 16, 32, 128}
 
 // writePlots writes every plot that the rows allow, and returns the files' names.
-func writePlots(dir string, r Report) (made map[string]string, err error) {
+func writePlots(dir string, r Report, some bool) (made map[string]string, err error) {
 	made = map[string]string{}
 	save := func(name string, f func(path string) error) {
 		if err == nil {
@@ -148,7 +148,7 @@ func writePlots(dir string, r Report) (made map[string]string, err error) {
 			compared = append(compared, row)
 		}
 	}
-	if len(compared) > 0 {
+	if len(compared) > 0 && !some {
 		save("ratios", func(path string) error {
 			return plotRatios(path, "Gemel, mirrored, against tgt (one copy) and qsd (a mirror)", compared)
 		})
@@ -157,7 +157,7 @@ func writePlots(dir string, r Report) (made map[string]string, err error) {
 		{"write-latency", "4 KiB random writes, hot: p50 (solid), p99 (dashed)", "mirrored_write_4k_qd%d", "unmirrored qsd tgt"},
 		{"read-latency", "4 KiB random reads, hot: p50 (solid), p99 (dashed)", "randread_4k_qd%d", "tgt qsd"},
 	} {
-		if lines := latencyLines(r, kind.row, kind.peers); lines != nil {
+		if lines := latencyLines(r, kind.row, kind.peers); lines != nil && !some {
 			save(kind.name, func(path string) error { return plotLatency(path, kind.title, depths, lines) })
 		}
 	}
@@ -170,7 +170,7 @@ func writePlots(dir string, r Report) (made map[string]string, err error) {
 	}
 	if row, ok := r.Row("snapshot_pause_ms"); ok && len(row.Series) > 1 {
 		save("snapshot", func(path string) error {
-			return plotSeries(path, "Two snapshots of an image with 200,000 extents", "longest write that ended then, ms", row.Series, func(p load.Point) float64 { return p.Longest })
+			return plotSeries(path, "Ten snapshots of an image with 200,000 extents", "longest write that ended then, ms", row.Series, func(p load.Point) float64 { return p.Longest })
 		})
 	}
 	return made, err

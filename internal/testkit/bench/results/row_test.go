@@ -201,7 +201,7 @@ func TestWriteDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time over the first
-		if err := WriteDocs(from, dir); err != nil {
+		if err := WriteDocs(from, dir, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -218,6 +218,23 @@ func TestWriteDocs(t *testing.T) {
 	if n := strings.Count(got, "| `mirrored_write_4k_qd1` |"); n != 1 {
 		t.Errorf("the row is there %d times", n)
 	}
+	// A report of some cases: the others stay.
+	if err := Write(from, Report{Commit: "def", Rows: []Row{Worst("snapshot_pause_ms", "ms", []float64{7}), Worst("snapshot_minute_after", "ratio", []float64{2})}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := WriteDocs(from, dir, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, err = os.ReadFile(page); err != nil {
+		t.Fatal(err)
+	}
+	for want, times := range map[string]int{"`abc`": 1, "| `mirrored_write_4k_qd1` |": 1, "| `snapshot_pause_ms` (`def`) | 7.00": 1, "| `snapshot_minute_after` (`def`) |": 1, "first_ms 5.00": 0, "| row | worst |": 2} {
+		if n := strings.Count(string(b), want); n != times {
+			t.Errorf("%q is there %d times, %d expected, in\n%s", want, n, times, b)
+		}
+	}
 	svg, err := os.ReadFile(filepath.Join(dir, "benchmarks", "write-latency.svg"))
 	if err != nil || !strings.Contains(string(svg), "<svg") {
 		t.Errorf("no plot: %v", err)
@@ -225,7 +242,7 @@ func TestWriteDocs(t *testing.T) {
 	if err := os.WriteFile(page, []byte("no markers"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteDocs(from, dir); err == nil || !strings.Contains(err.Error(), "markers") {
+	if err := WriteDocs(from, dir, false); err == nil || !strings.Contains(err.Error(), "markers") {
 		t.Errorf("a page without markers: %v", err)
 	}
 }
