@@ -122,13 +122,16 @@ func (r *rig) same(t *testing.T) {
 				l.AllocatedBytes = 0 // of that node's filesystem
 			}
 		}
-		before := func(l *targetv1.LUN) bool { return l.PinnedNode == "" } // as 0.1.0 says it, which knows neither pins nor holds
+		before := func(l *targetv1.LUN) bool { return l.PinnedNode == "" } // as 0.1.0 says it, which knows neither pins nor holds nor groups
 		if slices.ContainsFunc(said[0].Luns, before) || slices.ContainsFunc(said[1].Luns, before) {
 			for _, l := range slices.Concat(said[0].Luns, said[1].Luns) {
 				if l.PinnedNode == "none" {
 					l.PinnedNode = ""
 				}
 				l.HeldUntil = nil
+			}
+			for _, x := range slices.Concat(snapshots[0].Snapshots, snapshots[1].Snapshots) {
+				x.GroupUuid, x.Attempt = "", 0
 			}
 		}
 		return proto.Equal(said[0], said[1]) && proto.Equal(snapshots[0], snapshots[1]), fmt.Sprintf("%v %v and %v %v", said[0], snapshots[0], said[1], snapshots[1])

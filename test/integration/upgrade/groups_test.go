@@ -1,0 +1,95 @@
+package upgrade
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/internal/testkit/harness"
+)
+
+// 0.1.0 knows no group snapshots. A pair with such a node refuses them at either node before
+// anything is made or held, while hosts write. When that node has been upgraded they are taken, and
+// one that goes back finds snapshots like all others.
+func TestGroupSnapshotsBesideTheReleaseBefore(t *testing.T) {
+	for _, c := range mixed() {
+		t.Run(c.name, func(t *testing.T) {
+			r := start(t, c.nodes)
+			r.volumes(t)
+			older := 0
+			if c.nodes[1].version == before.version {
+				older = 1
+			}
+			group := uuid.NewString()
+			r.during(t, "group snapshots refused", func() {
+				for i, b := range c.nodes {
+					_, err := r.Client(i).BeginGroupSnapshot(r.ctx, &targetv1.BeginGroupSnapshotRequest{GroupUuid: group, Attempt: 1})
+					if status.Code(err) != codes.Unimplemented {
+						t.Fatalf("the node of %s answers %v", b.version, err)
+					}
+					if i != older && !strings.Contains(err.Error(), "group snapshots") {
+						t.Errorf("the refusal does not say what is refused: %v", err)
+					}
+				}
+			})
+			for i := range c.nodes {
+				list, err := r.Client(i).ListSnapshots(r.ctx, &targetv1.ListSnapshotsRequest{})
+				if err != nil || len(list.Snapshots) != 0 {
+					t.Fatalf("node %d has %v, %v", i, list, err)
+				}
+			}
+			r.during(t, "upgraded", func() { r.replace(t, older, now) })
+			r.during(t, "a group snapshot", func() { r.cut(t, older, group, 2) })
+			kept := len(r.luns) + r.changes(t, older)
+			r.same(t)
+			r.during(t, "gone back", func() { r.replace(t, older, before) })
+			r.same(t)
+			r.rest(t)
+			r.end(t, len(r.luns)+kept)
+		})
+	}
+}
+
+// cut takes a group snapshot of all LUNs.
+func (r *rig) cut(t *testing.T, via int, group string, attempt uint64) {
+	t.Helper()
+	c := r.Client(via)
+	if _, err := c.BeginGroupSnapshot(r.ctx, &targetv1.BeginGroupSnapshotRequest{GroupUuid: group, Attempt: attempt}); err != nil {
+		t.Fatal(err)
+	}
+	prepare := &targetv1.PrepareGroupSnapshotRequest{GroupUuid: group, Attempt: attempt}
+	for _, lun := range r.luns {
+		id := uuid.NewString()
+		prepare.Members = append(prepare.Members, &targetv1.CreateSnapshotRequest{Uuid: id, Name: id, SourceLunUuid: lun})
+	}
+	if _, err := c.PrepareGroupSnapshot(r.ctx, prepare); err != nil {
+		t.Fatal(err)
+	}
+	hold, err := c.HoldGroupSnapshot(r.ctx, &targetv1.HoldGroupSnapshotRequest{GroupUuid: group, Attempt: attempt, Ttl: durationpb.New(800 * time.Millisecond)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CutGroupSnapshot(r.ctx, &targetv1.CutGroupSnapshotRequest{GroupUuid: group, Attempt: attempt, Hold: hold.Hold}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, waitBound)
+	defer cancel()
+	if err := harness.Wait(ctx, "all members can be used", func() (bool, string) {
+		g, err := c.GetGroupSnapshot(ctx, &targetv1.GetGroupSnapshotRequest{GroupUuid: group})
+		if err != nil {
+			return false, err.Error()
+		}
+		waits := slices.ContainsFunc(g.Members, func(m *targetv1.GroupSnapshotMember) bool { return m.Stage != targetv1.GroupSnapshotMember_STAGE_READY })
+		return len(g.Members) == len(r.luns) && !waits, g.String()
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
