@@ -110,7 +110,7 @@ var _ = Describe("bits that a disk flips under a pod", func() {
 		Expect(read()).To(Equal(wrote))
 
 		lun, owner := lunOf(ctx, ns, "data"), ownerOf(ctx, ns, "data")
-		partner := map[string]string{"a": "b", "b": "a"}[owner]
+		partner := otherNode(owner)
 		lives := func() string { // of the pod, the targets and the pair: what an error would have changed
 			s := field(ctx, "pod", "app", ns, "{.metadata.uid} {.status.phase} {.status.containerStatuses[*].restartCount}")
 			for _, n := range []string{"a", "b"} {

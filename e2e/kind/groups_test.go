@@ -173,47 +173,39 @@ var _ = Describe("a group of three claims", Label("groups"), func() {
 		deletePod(ctx, ns, "writer")
 	}, NodeTimeout(20*time.Minute))
 
-	// A cut takes less time than a kill, so each round kills a little sooner or later than the one
-	// before. The operator's kills end when one has interrupted an attempt: it comes to nothing,
-	// and a later one is restored.
+	// The victim ends as soon as the owner holds members, and the owner's partner is slow, so that it
+	// holds them for longer than a kill takes. The kills end when one has interrupted an attempt: it
+	// comes to nothing, and a later one is restored.
 	for _, victim := range []string{"an owner", "the operator"} {
 		It("is snapshotted although "+victim+" ends while it is cut", func(ctx context.Context) {
 			inSync(ctx)
 			ns := newNamespace(ctx)
 			orderedClaims(ctx, ns)
-			delay, interrupted := time.Duration(0), 0
-			rounds := map[string]int{"an owner": 2, "the operator": 8}[victim]
-			for round := 1; round <= rounds && interrupted == 0; round++ {
+			const rounds = 6
+			interrupted := false
+			for round := 1; round <= rounds && !interrupted; round++ {
 				cut := fmt.Sprintf("killed%d", round)
 				before := moreWritten(ctx, ns)
 				owner := field(ctx, "logicalunit", lunOf(ctx, ns, "two"), "", "{.status.owner}")
-				worker := targetWorker(ctx, owner)
+				partner := otherNode(owner)
+				restore := slowTarget(ctx, targetWorker(ctx, partner), partner)
+				kill, where := "pkill -KILL -f "+targetProcess(owner), []string{targetWorker(ctx, owner)}
+				if victim == "the operator" { // both of its processes
+					kill = "pkill -KILL -f ^/usr/local/bin/gemel-operator"
+					where = strings.Fields(kubectl(ctx, "get", "pod", "-n", namespace, "-l", "app.kubernetes.io/component=operator", "-o", "jsonpath={.items[*].spec.nodeName}"))
+				}
+				killed := whenHeld(ctx, owner, kill, where...)
 				askGroupSnapshot(ctx, ns, cut)
-				// The driver is asked when this object exists.
-				Eventually(func() string { return kubectl(ctx, "get", "volumegroupsnapshotcontent", "-o", "name") }).WithContext(ctx).WithTimeout(time.Minute).WithPolling(time.Millisecond).ShouldNot(BeEmpty())
-				time.Sleep(delay)
-				if victim == "the operator" {
-					kubectl(ctx, "delete", "pod", "-n", namespace, "-l", "app.kubernetes.io/component=operator", "--grace-period=0", "--force")
-				} else {
-					killTarget(ctx, worker, owner)
-				}
-				if begun := kubectl(ctx, "get", "logicalunitgroupsnapshot", "-o", "jsonpath={.items[*].status.attempt}"); begun == "" {
-					delay += 40 * time.Millisecond
-				} else {
-					delay = max(0, delay-25*time.Millisecond)
-				}
+				killed()
+				restore(ctx)
 				handle := awaitGroupSnapshot(ctx, ns, cut)
 				after := acknowledged(ctx, ns)
-				if field(ctx, "logicalunitgroupsnapshot", handle, "", "{.status.attempt}") != "1" {
-					interrupted++
-				}
+				interrupted = field(ctx, "logicalunitgroupsnapshot", handle, "", "{.status.attempt}") != "1"
 				inSync(ctx)
 				moreWritten(ctx, ns)
 				checkRestored(ctx, ns, cut, handle, before, after)
 			}
-			if victim == "the operator" {
-				Expect(interrupted).NotTo(BeZero(), "it did not end in the middle of a cut")
-			}
+			Expect(interrupted).To(BeTrue(), "%s did not end in the middle of a cut in %d tries", victim, rounds)
 			deletePod(ctx, ns, "writer")
 		}, NodeTimeout(30*time.Minute))
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -33,6 +34,14 @@ func targetWorker(ctx context.Context, node string) string {
 	return w
 }
 
+// otherNode is the other one of the pair.
+func otherNode(node string) string {
+	if node == "a" {
+		return "b"
+	}
+	return "a"
+}
+
 // bystander is a worker without a target.
 func bystander(ctx context.Context) string {
 	GinkgoHelper()
@@ -46,12 +55,44 @@ func bystander(ctx context.Context) string {
 	return ""
 }
 
+// targetProcess is a pattern for pgrep and pkill. The brackets keep it from matching the command
+// line of a shell that it is in.
+func targetProcess(node string) string {
+	return fmt.Sprintf("'[g]emel-target --cluster=%s --pair=%s --node=%s'", cluster, pair, node)
+}
+
 // killTarget kills the process of a target node; its pod stays and starts it again.
 func killTarget(ctx context.Context, worker, node string) {
 	GinkgoHelper()
-	// Not by a shell, whose own command line would match.
-	_, err := run(ctx, "", "docker", "exec", worker, "pkill", "-KILL", "-f", "gemel-target --cluster="+cluster+" --pair="+pair+" --node="+node)
-	Expect(err).NotTo(HaveOccurred())
+	on(ctx, worker, "pkill -KILL -f "+targetProcess(node))
+}
+
+// whenHeld runs a shell command on workers as soon as a target node holds members of a group
+// snapshot, within two minutes. What it returns waits until the command has ended on all of them.
+func whenHeld(ctx context.Context, node, command string, workers ...string) (wait func()) {
+	GinkgoHelper()
+	address := field(ctx, "pod", targetPod(node), namespace, "{.status.podIP}")
+	Expect(address).NotTo(BeEmpty())
+	var all sync.WaitGroup
+	for _, w := range workers {
+		all.Go(func() {
+			defer GinkgoRecover()
+			on(ctx, w, fmt.Sprintf("end=$(($(date +%%s)+120)); until curl -s -m 1 http://%s:9260/metrics | grep -q '^gemel_group_holds [1-9]'; do test $(date +%%s) -lt $end || exit 1; done; %s", address, command))
+		})
+	}
+	return all.Wait
+}
+
+// slowTarget stops the process of a target node for 95 of 100 ms, for a minute at most or until the
+// test ends or what it returns is called.
+func slowTarget(ctx context.Context, worker, node string) (restore func(ctx context.Context)) {
+	GinkgoHelper()
+	signal := func(name string) string { return fmt.Sprintf("pkill -%s -f %s", name, targetProcess(node)) }
+	restore = func(ctx context.Context) { on(ctx, worker, "rm -f /run/slow; "+signal("CONT")) }
+	on(ctx, worker, fmt.Sprintf("touch /run/slow; (for i in $(seq 600); do test -e /run/slow || break; %s; sleep 0.095; %s; sleep 0.005; done; %[2]s) >/dev/null 2>&1 &",
+		signal("STOP"), signal("CONT")))
+	DeferCleanup(restore, NodeTimeout(time.Minute))
+	return restore
 }
 
 // stopControlPlane takes static pods away, whose processes are then gone; the kubelet starts them
