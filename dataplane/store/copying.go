@@ -59,7 +59,7 @@ type Copy struct {
 	written atomic.Uint64 // changes of the source that came while this was not complete
 	done    atomic.Int64  // bytes that are there
 	saved   atomic.Int64  // of them: copied since they were about to be changed, or were read
-	locked  atomic.Int64  // ns: how long Run's last request to share extents took
+	locked  time.Duration // of Run alone: how long the source was locked in its last step
 
 	mu    sync.Mutex
 	moved *sync.Cond
@@ -180,7 +180,7 @@ func (c *Copy) bring(region int, want uint64, w way) error {
 			c.moved.Wait()
 			continue
 		}
-		run, _ := firstRun(free)
+		run := firstRun(free)
 		c.busy[region] |= run
 		c.mu.Unlock()
 		off, length := c.span(region, run)
@@ -201,11 +201,11 @@ func (c *Copy) bring(region int, want uint64, w way) error {
 	}
 }
 
-// firstRun is the first run of bits that are set, and how many they are.
-func firstRun(x uint64) (run uint64, n int) {
+// firstRun is the first run of bits that are set.
+func firstRun(x uint64) uint64 {
 	at := bits.TrailingZeros64(x)
-	n = bits.TrailingZeros64(^(x >> at))
-	return mask(0, int64(at), int64(at+n)), n
+	n := bits.TrailingZeros64(^(x >> at))
+	return mask(0, int64(at), int64(at+n))
 }
 
 // span is the range, in bytes, of a run of pieces.
@@ -248,8 +248,8 @@ func (c *Copy) Run(ctx context.Context) error {
 			if err := ctx.Err(); err != nil {
 				return fmt.Errorf("copy of %s: %w", c.src.path, err)
 			}
-			run, n := firstRun(missing)
-			if n > step {
+			run := firstRun(missing)
+			if bits.OnesCount64(run) > step {
 				at := int64(bits.TrailingZeros64(run))
 				run = mask(0, at, at+int64(step))
 			}
@@ -279,20 +279,16 @@ func (c *Copy) Run(ctx context.Context) error {
 func (c *Copy) step(region int, run uint64) (time.Duration, error) {
 	if c.src.reflink {
 		if err := c.clean(region, run); err != nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if !c.over {
-				c.end(err)
-			}
-			return 0, c.failure()
+			return 0, c.finish(err)
 		}
 	}
 	c.src.wb.copying.Lock()
 	defer c.src.wb.copying.Unlock()
+	c.locked = 0
 	begun := time.Now()
 	err := c.bring(region, run, inBackground)
 	if c.src.reflink {
-		return time.Duration(c.locked.Swap(0)), err
+		return c.locked, err
 	}
 	return time.Since(begun), err
 }
@@ -312,6 +308,11 @@ func rest(ctx context.Context, d time.Duration) error {
 // seal makes a copy durable of which all is there.
 func (c *Copy) seal() error {
 	err := c.dst.Checkpoint()
+	return c.finish(err)
+}
+
+// finish ends a copy, unless it has ended, and returns what became of it.
+func (c *Copy) finish(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.over {

@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -141,7 +140,7 @@ func (c *Copy) share(off, length int64, w way) (done bool, err error) {
 	}
 	if w == inBackground {
 		begun := time.Now()
-		defer func() { c.locked.Add(int64(time.Since(begun))) }()
+		defer func() { c.locked += time.Since(begun) }()
 	}
 	if err = c.src.s.fault(FaultClone, c.dst.path, off, length); err == nil {
 		err = c.src.control(func(from int) error {
@@ -174,9 +173,6 @@ func (c *Copy) clean(region int, run uint64) error {
 	for range cleanTries {
 		begun := time.Now()
 		if err := c.src.writeOut(off, length); err != nil {
-			if !errors.Is(err, os.ErrClosed) {
-				c.src.s.fail(err) // final, as for Sync (R12)
-			}
 			return err
 		}
 		if time.Since(begun) < cleanTime {

@@ -150,11 +150,7 @@ func (w *writeback) next() (*File, int64, int64) {
 // worker writes pieces out until there is little left.
 func (w *writeback) worker(f *File, piece, bytes int64) {
 	for {
-		if err := f.writeOut(piece*pieceSize, pieceSize); err != nil && !errors.Is(err, os.ErrClosed) {
-			// Final, as for Sync: the kernel reports a lost page once, and it has just done so
-			// (R12).
-			w.s.fail(err)
-		}
+		_ = f.writeOut(piece*pieceSize, pieceSize) // a failure is the store's
 		w.mu.Lock()
 		w.ended(bytes)
 		if w.s.Failed() != nil || w.dirty.Load() <= w.limit.Load()/4 {
@@ -219,8 +215,17 @@ func (w *writeback) flushed(bytes int64) {
 
 // writeOut writes a range of a file to the disk and waits for it. Unlike Sync it neither writes
 // what is needed to find the data again nor empties the disk's own cache: it makes room, no
-// promise.
+// promise. A failure is final, as for Sync: the kernel reports a lost page once, and it has just
+// done so (R12).
 func (f *File) writeOut(off, length int64) error {
+	err := f.writeRange(off, length)
+	if err != nil && !errors.Is(err, os.ErrClosed) {
+		f.s.fail(err)
+	}
+	return err
+}
+
+func (f *File) writeRange(off, length int64) error {
 	if err := f.s.fault(FaultWriteback, f.path, off, length); err != nil {
 		return classify("writeback", f.path, err)
 	}

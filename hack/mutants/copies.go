@@ -12,7 +12,7 @@ var copyMutants = []mutant{
 	{ofCopies, "all copies of a backing volume share at once", below("dataplane/store/copying.go",
 		"	c.src.wb.copying.Lock()\n	defer c.src.wb.copying.Unlock()\n", ""), "dataplane/store", "TestCopiesTakeTurns"},
 	{ofCopies, "a write after a snapshot reserves what is around it", below("dataplane/store/cowhint.go",
-		"|| x.cowExtSize == uint32(fs.Bsize) {", "|| x.flags != 0 || x.flags == 0 {"), "dataplane/store", "TestWritesAfterASnapshotReserveLittle"},
+		"|| x.cowExtSize == uint32(fs.Bsize) {", "|| true {"), "dataplane/store", "TestWritesAfterASnapshotReserveLittle"},
 	{ofCopies, "a read of a copy finds what is not copied yet", below("dataplane/store/file.go",
 		"		if err := c.need(off, int64(len(p))); err != nil {\n			return err\n		}\n", "		_ = c\n"), "dataplane/store", "TestCopyIsWhatTheSourceWas"},
 	{ofCopies, "a piece that is being copied counts as copied", below("dataplane/store/copying.go",

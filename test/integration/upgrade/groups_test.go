@@ -2,17 +2,16 @@ package upgrade
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/internal/cut"
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
@@ -58,37 +57,26 @@ func TestGroupSnapshotsBesideTheReleaseBefore(t *testing.T) {
 	}
 }
 
-// cut takes a group snapshot of all LUNs.
+// cut takes a group snapshot of all LUNs, and waits until it can be used.
 func (r *rig) cut(t *testing.T, via int, group string, attempt uint64) {
 	t.Helper()
-	c := r.Client(via)
-	if _, err := c.BeginGroupSnapshot(r.ctx, &targetv1.BeginGroupSnapshotRequest{GroupUuid: group, Attempt: attempt}); err != nil {
-		t.Fatal(err)
-	}
-	prepare := &targetv1.PrepareGroupSnapshotRequest{GroupUuid: group, Attempt: attempt}
+	pair := cut.Pair{Name: "p", Client: r.Client(via)}
 	for _, lun := range r.luns {
 		id := uuid.NewString()
-		prepare.Members = append(prepare.Members, &targetv1.CreateSnapshotRequest{Uuid: id, Name: id, SourceLunUuid: lun})
+		pair.Members = append(pair.Members, &targetv1.CreateSnapshotRequest{Uuid: id, Name: id, SourceLunUuid: lun})
 	}
-	if _, err := c.PrepareGroupSnapshot(r.ctx, prepare); err != nil {
+	g := &cut.Group{UUID: group, Pairs: []cut.Pair{pair}}
+	if _, err := g.Begin(r.ctx, attempt); err != nil {
 		t.Fatal(err)
 	}
-	hold, err := c.HoldGroupSnapshot(r.ctx, &targetv1.HoldGroupSnapshotRequest{GroupUuid: group, Attempt: attempt, Ttl: durationpb.New(800 * time.Millisecond)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.CutGroupSnapshot(r.ctx, &targetv1.CutGroupSnapshotRequest{GroupUuid: group, Attempt: attempt, Hold: hold.Hold}); err != nil {
+	if _, err := g.Cut(r.ctx, attempt); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, waitBound)
 	defer cancel()
 	if err := harness.Wait(ctx, "all members can be used", func() (bool, string) {
-		g, err := c.GetGroupSnapshot(ctx, &targetv1.GetGroupSnapshotRequest{GroupUuid: group})
-		if err != nil {
-			return false, err.Error()
-		}
-		waits := slices.ContainsFunc(g.Members, func(m *targetv1.GroupSnapshotMember) bool { return m.Stage != targetv1.GroupSnapshotMember_STAGE_READY })
-		return len(g.Members) == len(r.luns) && !waits, g.String()
+		s, err := g.Look(ctx)
+		return err == nil && s.Ready, fmt.Sprint(s, err)
 	}); err != nil {
 		t.Fatal(err)
 	}

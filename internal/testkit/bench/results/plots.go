@@ -133,7 +133,7 @@ func plotSeries(path, title, label string, series []load.Point, value func(load.
 var depths = []int{1, 4, 16, 32, 128}
 
 // writePlots writes every plot that the rows allow, and returns the files' names.
-func writePlots(dir string, r Report, some bool) (made map[string]string, err error) {
+func writePlots(dir string, r Report, merge bool) (made map[string]string, err error) {
 	made = map[string]string{}
 	save := func(name string, f func(path string) error) {
 		if err == nil {
@@ -148,7 +148,7 @@ func writePlots(dir string, r Report, some bool) (made map[string]string, err er
 			compared = append(compared, row)
 		}
 	}
-	if len(compared) > 0 && !some {
+	if len(compared) > 0 && !merge {
 		save("ratios", func(path string) error {
 			return plotRatios(path, "Gemel, mirrored, against tgt (one copy) and qsd (a mirror)", compared)
 		})
@@ -157,7 +157,7 @@ func writePlots(dir string, r Report, some bool) (made map[string]string, err er
 		{"write-latency", "4 KiB random writes, hot: p50 (solid), p99 (dashed)", "mirrored_write_4k_qd%d", "unmirrored qsd tgt"},
 		{"read-latency", "4 KiB random reads, hot: p50 (solid), p99 (dashed)", "randread_4k_qd%d", "tgt qsd"},
 	} {
-		if lines := latencyLines(r, kind.row, kind.peers); lines != nil && !some {
+		if lines := latencyLines(r, kind.row, kind.peers); lines != nil && !merge {
 			save(kind.name, func(path string) error { return plotLatency(path, kind.title, depths, lines) })
 		}
 	}
