@@ -40,7 +40,7 @@ func TestLUNFollowsItsConsumer(t *testing.T) {
 	}
 	d = p.device(m)
 	p.until("it is near its consumer", func() bool { p.write(d, 0, 2); return p.owner(id) == "b" })
-	p.until("the pair says why", func() bool { x := p.moved(id); return x != nil && x.Reason == string(balance.ReasonNearness) })
+	p.movedFor(id, balance.ReasonNearness)
 	for range 5 {
 		p.write(d, 4096, 3)
 	}

@@ -46,6 +46,14 @@ func (p *testPair) moved(id string) (last *targetv1.OwnershipMove) {
 	return last
 }
 
+// movedFor waits until the chair says that it has moved a LUN for a reason, a moment after the LUN
+// has its new owner, and gives that move.
+func (p *testPair) movedFor(id string, reason balance.Reason) (x *targetv1.OwnershipMove) {
+	p.t.Helper()
+	p.until("the pair says why", func() bool { x = p.moved(id); return x != nil && x.Reason == string(reason) })
+	return x
+}
+
 // A LUN whose node went away comes back with it, while its host writes.
 func TestLUNReturnsHomeAfterRestart(t *testing.T) {
 	t.Parallel()
@@ -63,7 +71,7 @@ func TestLUNReturnsHomeAfterRestart(t *testing.T) {
 	p.start(0)
 	p.inSync()
 	p.until("it is home again", func() bool { p.write(d, 8192, 3); return p.owner(id) == "a" })
-	if x := p.moved(id); x == nil || x.Reason != "FailBack" || x.FromNode != "b" || x.ToNode != "a" || x.Observed {
+	if x := p.movedFor(id, balance.ReasonFailBack); x.FromNode != "b" || x.ToNode != "a" || x.Observed {
 		t.Errorf("%v", x)
 	}
 	p.until("the status shows it", func() bool { return p.status(0).Ownership.Away == 0 && p.status(1).Ownership.Away == 0 })
@@ -143,9 +151,7 @@ func TestLUNFollowsItsHost(t *testing.T) {
 	only := func(c *initiator.Config) { c.Portals = []string{b[0].Address} }
 	d := p.device(m, only)
 	p.until("it follows its host", func() bool { p.write(d, 0, 1); return p.owner(id) == "b" })
-	if x := p.moved(id); x == nil || x.Reason != "Connectivity" {
-		t.Errorf("%v", x)
-	}
+	p.movedFor(id, balance.ReasonConnectivity)
 	l, err := p.client(0).GetLUN(p.ctx, &targetv1.GetLUNRequest{Uuid: id})
 	if err != nil || l.PreferredNode != "a" {
 		t.Errorf("its home moved as well: %v %v", l, err)

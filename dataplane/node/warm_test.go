@@ -162,7 +162,7 @@ func TestDrainAndReturnWarmTheNewOwner(t *testing.T) {
 		t.Errorf("node b has read %d bytes ahead of the drain", got)
 	}
 	p.until("it is home", func() bool { p.readHot(d, 2, 4); return p.owner(id) == "a" })
-	if x := p.moved(id); x == nil || x.Reason != string(balance.ReasonFailBack) || p.warmed(0) == 0 {
+	if x := p.movedFor(id, balance.ReasonFailBack); p.warmed(0) == 0 {
 		t.Errorf("node a has read %d bytes ahead of %v", p.warmed(0), x)
 	}
 	p.readHot(d, 1, 7)
