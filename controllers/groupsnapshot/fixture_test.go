@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -56,6 +57,8 @@ type target struct {
 	final   bool
 	members map[string]*targetv1.GroupSnapshotMember
 	asked   []*targetv1.CreateSnapshotRequest
+
+	heldSince time.Time
 }
 
 var errDied = errors.New("the operator has ended")
@@ -152,7 +155,9 @@ func (t *target) PrepareGroupSnapshot(ctx context.Context, q *targetv1.PrepareGr
 }
 
 func (t *target) HoldGroupSnapshot(ctx context.Context, _ *targetv1.HoldGroupSnapshotRequest, _ ...grpc.CallOption) (*targetv1.HoldGroupSnapshotResponse, error) {
+	begun := time.Now()
 	late, err := t.call(ctx, "hold")
+	t.heldSince = begun
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +175,7 @@ func (t *target) CutGroupSnapshot(ctx context.Context, q *targetv1.CutGroupSnaps
 	for _, m := range t.members {
 		m.Stage = targetv1.GroupSnapshotMember_STAGE_COPYING
 	}
-	return &targetv1.CutGroupSnapshotResponse{}, late
+	return &targetv1.CutGroupSnapshotResponse{Held: durationpb.New(time.Since(t.heldSince))}, late
 }
 
 func (t *target) GetGroupSnapshot(ctx context.Context, _ *targetv1.GetGroupSnapshotRequest, _ ...grpc.CallOption) (*targetv1.GroupSnapshot, error) {

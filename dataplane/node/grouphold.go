@@ -188,17 +188,22 @@ func (n *Node) groupEnded(r endedGroup) {
 }
 
 // tellOther tells the other node that its hold may end. If it does not hear of it, it finds out.
-func (n *Node) tellOther(method string, what any) {
+// The channel is closed when it has answered, or is not to be asked any more.
+func (n *Node) tellOther(method string, what any) (told <-chan struct{}) {
+	c := make(chan struct{})
 	if !n.View().Linked {
-		return
+		close(c)
+		return c
 	}
 	n.run.wg.Go(func() {
+		defer close(c)
 		ctx, cancel := context.WithTimeout(n.run.ctx, callTime)
 		defer cancel()
 		if err := n.call(ctx, method, what, nil); err != nil && n.run.ctx.Err() == nil {
 			n.log.Info("the other node was not told that a hold is over, and finds out by itself", "method", method, "err", err)
 		}
 	})
+	return c
 }
 
 // CutGroup implements control.Node: both nodes fix their holds and begin with the copies of all
@@ -210,9 +215,9 @@ func (n *Node) CutGroup(ctx context.Context, group string, attempt, hold uint64)
 		n.groups.tally.refused.Add(1)
 		return 0, err
 	}
-	over := func() {
+	over := func() (told <-chan struct{}) {
 		n.decided(h.holdName)
-		n.tellOther("decided_group", h.holdName)
+		return n.tellOther("decided_group", h.holdName)
 	}
 	r := beginCopies{Copies: h.plan.marks}
 	if len(h.plan.other) > 0 {
@@ -225,7 +230,9 @@ func (n *Node) CutGroup(ctx context.Context, group string, attempt, hold uint64)
 		return 0, fmt.Errorf("%w: %w", err, meta.ErrAborted)
 	}
 	outcome := n.proposeAsync((&meta.Entry{CutGroup: &meta.CutGroup{UUID: group, Attempt: attempt, Seqs: h.plan.seqs}}).Encode())
-	over()
+	if told := over(); len(h.plan.other) > 0 {
+		<-told // the other node's LUNs are held until then; the outcome needs that node as well
+	}
 	held = time.Since(h.since)
 	if _, err := n.outcome(n.run.ctx, outcome); err != nil {
 		n.groups.tally.refused.Add(1)

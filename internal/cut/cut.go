@@ -132,7 +132,6 @@ func (g *Group) Cut(ctx context.Context, attempt uint64) (held time.Duration, er
 	if err != nil {
 		return 0, err
 	}
-	begun := time.Now()
 	limit, cancel := context.WithTimeout(ctx, HoldTime)
 	holds := make([]uint64, len(g.Pairs))
 	err = g.each(limit, "hold the members", func(ctx context.Context, i int) error {
@@ -145,11 +144,16 @@ func (g *Group) Cut(ctx context.Context, attempt uint64) (held time.Duration, er
 		return 0, err
 	}
 	// Every pair holds its members now. Each cut proves that its hold has lasted since then.
+	times := make([]time.Duration, len(g.Pairs))
 	err = g.each(ctx, "cut", func(ctx context.Context, i int) error {
-		_, err := g.Pairs[i].Client.CutGroupSnapshot(ctx, &targetv1.CutGroupSnapshotRequest{GroupUuid: g.UUID, Attempt: attempt, Hold: holds[i]})
+		r, err := g.Pairs[i].Client.CutGroupSnapshot(ctx, &targetv1.CutGroupSnapshotRequest{GroupUuid: g.UUID, Attempt: attempt, Hold: holds[i]})
+		times[i] = r.GetHeld().AsDuration()
 		return err
 	})
-	return time.Since(begun), err
+	for _, t := range times {
+		held = max(held, t)
+	}
+	return held, err
 }
 
 // judge puts the answers of all pairs together.

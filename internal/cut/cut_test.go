@@ -7,10 +7,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 )
@@ -53,7 +55,8 @@ func (s *script) HoldGroupSnapshot(_ context.Context, q *targetv1.HoldGroupSnaps
 }
 
 func (s *script) CutGroupSnapshot(_ context.Context, q *targetv1.CutGroupSnapshotRequest, _ ...grpc.CallOption) (*targetv1.CutGroupSnapshotResponse, error) {
-	return &targetv1.CutGroupSnapshotResponse{}, s.note(s.name, fmt.Sprintf("cut %d of hold %c", q.Attempt, rune(q.Hold)))
+	held := time.Duration(s.name[0]-'p'+1) * time.Millisecond
+	return &targetv1.CutGroupSnapshotResponse{Held: durationpb.New(held)}, s.note(s.name, fmt.Sprintf("cut %d of hold %c", q.Attempt, rune(q.Hold)))
 }
 
 func (s *script) GetGroupSnapshot(context.Context, *targetv1.GetGroupSnapshotRequest, ...grpc.CallOption) (*targetv1.GroupSnapshot, error) {
@@ -71,7 +74,7 @@ func twoPairs() (*Group, *calls, []*script) {
 // No pair is asked for a step before every pair has answered the step before.
 func TestEachStepEndsEverywhereBeforeTheNext(t *testing.T) {
 	g, c, _ := twoPairs()
-	if held, err := g.Cut(t.Context(), 4); err != nil || held <= 0 {
+	if held, err := g.Cut(t.Context(), 4); err != nil || held != 2*time.Millisecond { // that of the pair that held longest
 		t.Fatal(held, err)
 	}
 	want := [][]string{{"p begin 4 discard=true final=false", "q begin 4 discard=true final=false"}, {"p prepare 4 of 1", "q prepare 4 of 2"},
