@@ -19,17 +19,10 @@ import (
 
 const (
 	callLimit = 5 * time.Second // of the calls for one change
-	// worked is for how long a move that evened work is left alone. The pair does not know the
-	// group, and would make the same move again: so one home in this time goes back and forth at
-	// most.
-	worked = time.Hour
 	// remembered is for how long a change counts that the status of the LUN does not have yet: the
 	// LogicalUnit is read from its pair about once a minute.
 	remembered = 3 * time.Minute
 )
-
-// moveBalance is the pair's reason for a move that evened work.
-const moveBalance = "Balance"
 
 // setting is a home that was set a moment ago.
 type setting struct {
@@ -120,11 +113,6 @@ func (r *Reconciler) waitsFor(ctx context.Context, m placement.Move, v *view) st
 		}
 		if x.Owner != x.Home && m.Owner != m.To { // where the other node owns m already, no LUN moves
 			return "the LUN of claim " + x.Name + " is not at home"
-		}
-		for _, move := range v.luns[x.Name].Status.Moves {
-			if until := move.Time.Add(worked); move.Reason == moveBalance && r.now().Before(until) {
-				return fmt.Sprintf("the pair has moved the LUN of claim %s to even out work: that is left alone until %s", x.Name, until.UTC().Format(time.RFC3339))
-			}
 		}
 	}
 	return ""

@@ -87,13 +87,6 @@ func TestGroupWaits(t *testing.T) {
 		return func(w *world) { w.unit("g-"+name, func(lu *v1alpha1.LogicalUnit) { lu.Status.Owner = node }) }
 	}
 	pair := func(f func(*v1alpha1.TargetPair)) func(*world) { return func(w *world) { w.pair(f) } }
-	balanced := func(ago time.Duration, reason string) func(*world) {
-		return func(w *world) {
-			w.unit("g-d0", func(lu *v1alpha1.LogicalUnit) {
-				lu.Status.Moves = []v1alpha1.LogicalUnitMove{{From: "b", To: "a", Reason: reason, Time: metav1.NewTime(w.start.Add(-ago))}}
-			})
-		}
-	}
 	for name, c := range map[string]struct {
 		world func(*world)
 		says  string // nothing: a home changes
@@ -106,9 +99,6 @@ func TestGroupWaits(t *testing.T) {
 		"drained":              {pair(func(p *v1alpha1.TargetPair) { p.Status.Ownership.DrainedNode = "b" }), "node b is drained"},
 		"not at home":          {func(w *world) { w.member("c0", "b"); owned("c0", "a")(w) }, "the LUN of claim c0 is not at home"},
 		"is there already":     {owned("d2", "b"), ""},
-		"work was evened":      {balanced(worked-time.Second, "Balance"), "the pair has moved the LUN of claim d0 to even out work: that is left alone until 2001-09-09T01:46:41Z"},
-		"an hour ago":          {balanced(worked, "Balance"), ""},
-		"another reason":       {balanced(time.Second, "FailBack"), ""},
 		"pinned just now":      {func(w *world) { w.luns["uuid-d2"].PinnedNode = "a" }, "the LUN of claim d2 is pinned"},
 		"pinned no more":       {func(w *world) { w.luns["uuid-d2"].PinnedNode = v1alpha1.NoPin }, ""},
 		"transferred just now": {func(w *world) { w.luns["uuid-d2"].HeldUntil = timestamppb.New(w.start.Add(time.Second)) }, "a transfer by a person holds the LUN of claim d2"},

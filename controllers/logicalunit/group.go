@@ -21,8 +21,14 @@ import (
 // is none. Spread is a preference: a group that cannot be read, or several that select the claim,
 // keep no LUN from being placed, and the conditions of the groups tell of the latter.
 func (p *pass) group(ctx context.Context) (g *v1alpha1.ConsistencyGroup, claim string) {
+	g, claim, _ = p.findGroup(ctx)
+	return g, claim
+}
+
+// findGroup is group; known: everything that tells could be read.
+func (p *pass) findGroup(ctx context.Context) (g *v1alpha1.ConsistencyGroup, claim string, known bool) {
 	if p.Groups == nil {
-		return nil, ""
+		return nil, "", false
 	}
 	namespace, claim, err := p.Groups.ClaimOf(ctx, p.lu)
 	if err == nil {
@@ -33,10 +39,11 @@ func (p *pass) group(ctx context.Context) (g *v1alpha1.ConsistencyGroup, claim s
 		ctrl.LoggerFrom(ctx).Info("the LUN is not spread", "reason", err.Error())
 	case err != nil:
 		ctrl.LoggerFrom(ctx).Error(err, "cannot find the ConsistencyGroup of the LUN: it is not spread")
+		return nil, "", false
 	case g != nil && g.Spec.Spread != v1alpha1.SpreadNone:
-		return g, claim
+		return g, claim, true
 	}
-	return nil, ""
+	return nil, "", true
 }
 
 // choose is placement.Choose with the group of the LUN.

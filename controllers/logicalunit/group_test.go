@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -110,6 +112,48 @@ func TestLUNIsPlacedWithoutItsGroup(t *testing.T) {
 	}
 	if lu, _, err := f.look(); err != nil || lu.Spec.Placement.Home != "a" || strings.Contains(lu.Annotations[v1alpha1.AnnotationPlaced], "ConsistencyGroup") {
 		t.Errorf("%+v, %v", lu.Spec.Placement, err)
+	}
+}
+
+// The pair is told the group of its LUN once, and when the LUN leaves the group. A pair that cannot
+// keep groups is not told, and a group that cannot be read changes nothing.
+func TestPairKnowsTheGroup(t *testing.T) {
+	f, _ := near(t, all(ofClaim(0), consumer("w1", "z1")))
+	grouped(t, f, "Nodes", "a")
+	told := func(want ...string) {
+		t.Helper()
+		lu, _, err := f.look()
+		calls := slices.DeleteFunc(slices.Clone(f.calls), func(c string) bool { return !strings.HasPrefix(c, "modifygroup") })
+		if err != nil || condition(lu, "Ready") != "True Ready" || !slices.Equal(calls, want) {
+			t.Errorf("%v, %+v, %v", calls, lu.Status.Conditions, err)
+		}
+	}
+	told() // made; a pair of a release before says nothing of groups
+	f.lun.SpreadGroup = "none"
+	f.fail["modifygroup team/db"] = codes.Unimplemented
+	told("modifygroup team/db") // a node of a release before
+	delete(f.fail, "modifygroup team/db")
+	told("modifygroup team/db")
+	told()
+	real := f.r.Groups.Claims
+	f.r.Groups.Claims = interceptor.NewClient(f.c.(client.WithWatch), interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+		return errors.New("injected by the test")
+	}})
+	told()
+	f.r.Groups.Claims = real
+	if err := f.c.Delete(t.Context(), &v1alpha1.ConsistencyGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "db"}}); err != nil {
+		t.Fatal(err)
+	}
+	told("modifygroup none")
+	told()
+	f.fail["modifygroup team/db"] = codes.Unavailable
+	again := &v1alpha1.ConsistencyGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "db"}}
+	again.Spec.Selector.MatchLabels = map[string]string{"app": "db"}
+	if err := f.c.Create(t.Context(), again); err != nil {
+		t.Fatal(err)
+	}
+	if lu, _, err := f.look(); err == nil || condition(lu, "Ready") != "False PairDown" {
+		t.Errorf("%+v, %v", lu.Status.Conditions, err)
 	}
 }
 

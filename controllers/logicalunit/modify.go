@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
@@ -20,7 +21,7 @@ import (
 // the spec does not set stay, except for the pin. The pair itself moves the LUN. While the spec has
 // a pin, the preferred node is not set: it counts again when the pin is gone.
 func (p *pass) modify(ctx context.Context) error {
-	pinned := p.pin(ctx) // on its own: a pair that knows no pins makes the other changes
+	pinned := errors.Join(p.pin(ctx), p.spread(ctx)) // on their own: a pair that knows neither makes the other changes
 	req := &targetv1.ModifyLUNRequest{Uuid: p.lun.Uuid}
 	if want := targetv1.ParseWriteCache(p.lu.Spec.WriteCache); want != p.lun.WriteCache {
 		req.WriteCache = want
@@ -61,6 +62,36 @@ func (p *pass) pin(ctx context.Context) error {
 		return err
 	}
 	p.lun.PinnedNode, p.lun.PreferredNode, p.lun.Owner = lun.PinnedNode, lun.PreferredNode, lun.Owner
+	return nil
+}
+
+const noGroup = "none" // spread_group of a LUN that belongs to no group
+
+// spread tells the pair which group the LUN is kept spread with, or that it is kept with none. A
+// pair with a node of 0.1.0 is not told: it evens out no work.
+func (p *pass) spread(ctx context.Context) error {
+	if p.lun.SpreadGroup == "" {
+		return nil
+	}
+	g, _, known := p.findGroup(ctx)
+	if !known {
+		return nil // it stays as it is until the group can be read
+	}
+	want := noGroup
+	if g != nil {
+		want = client.ObjectKeyFromObject(g).String()
+	}
+	if want == p.lun.SpreadGroup {
+		return nil
+	}
+	lun, err := rpc(ctx, p, "set the group of the LUN", service.ModifyLUN, &targetv1.ModifyLUNRequest{Uuid: p.lun.Uuid, SpreadGroup: want})
+	switch {
+	case finding.Code(err) == codes.Unimplemented:
+		return nil
+	case err != nil:
+		return err
+	}
+	p.lun.SpreadGroup = lun.SpreadGroup
 	return nil
 }
 

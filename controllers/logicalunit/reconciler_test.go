@@ -95,6 +95,9 @@ func (s *stub) ModifyLUN(_ context.Context, q *targetv1.ModifyLUNRequest, _ ...g
 	if q.PinnedNode != "" {
 		what += "pin " + q.PinnedNode
 	}
+	if q.SpreadGroup != "" {
+		what += "group " + q.SpreadGroup
+	}
 	if err := s.did(what); err != nil {
 		return nil, err
 	}
@@ -103,6 +106,7 @@ func (s *stub) ModifyLUN(_ context.Context, q *targetv1.ModifyLUNRequest, _ ...g
 			s.lun.PreferredNode = q.PinnedNode
 		}
 	}
+	s.lun.SpreadGroup = cmp.Or(q.SpreadGroup, s.lun.SpreadGroup)
 	s.lun.PreferredNode, s.lun.WriteCache = cmp.Or(q.PreferredNode, s.lun.PreferredNode), cmp.Or(q.WriteCache, s.lun.WriteCache)
 	return s.lun, nil
 }

@@ -84,8 +84,11 @@ func (v *View) their() string {
 	return "their disks of volume " + v.Disk
 }
 
-// giveBack returns the LUNs that balancing has moved to where they were.
+// giveBack returns the LUNs that balancing has moved to where they were, as far as their groups
+// stay spread.
 func (b *Balancer) giveBack(v *View) (moves []Move) {
+	spread := groups(v)
+	var set []candidate
 	for i := range v.LUNs {
 		l := &v.LUNs[i]
 		m := b.luns[l.ID]
@@ -94,6 +97,11 @@ func (b *Balancer) giveBack(v *View) (moves []Move) {
 			!m.reaches(l, to, v.Now) {
 			continue
 		}
+		c := candidate{l: l, m: m, group: spread[l.Group]}
+		if !spreads(append(set, c), c) {
+			continue
+		}
+		set = append(set, c)
 		moves = append(moves, Move{LUN: l.ID, From: l.Owner, To: to, Reason: ReasonBalance, SetsHome: true, Cost: l.cost(), Text: b.text})
 	}
 	return moves

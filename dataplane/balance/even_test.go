@@ -139,6 +139,22 @@ func TestFollowingThatDoesNotPayStops(t *testing.T) {
 	}
 }
 
+// What is taken back leaves groups spread as well.
+func TestTakingBackKeepsGroupsSpread(t *testing.T) {
+	r := newRig(t, Policy{}, 4)
+	r.pass(10 * time.Minute)
+	r.make(Move{LUN: "p", From: A, To: B, Reason: ReasonBalance, SetsHome: true})
+	for _, i := range []int{0, 2} { // one at each node now
+		r.v.LUNs[i].Group = "g"
+	}
+	r.load(1, 0.6)
+	r.none(r.pass(5 * time.Second))
+	r.b.regret.paid = 1e6
+	r.none(r.pass(5 * time.Second))
+	r.v.LUNs[1].Group = "g" // two of three are at the node that p leaves
+	r.one(r.pass(5*time.Second), "p", A, ReasonBalance)
+}
+
 // What another reason has moved is where it belongs: only moves that evened work are taken back.
 func TestOnlyBalancingIsTakenBack(t *testing.T) {
 	r := newRig(t, Policy{}, 4)

@@ -2,6 +2,9 @@ package control
 
 import (
 	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
@@ -90,6 +93,17 @@ func checkPlace(req interface {
 	}
 	if preferred != "" && preferred != pin {
 		return invalid("preferred_node", "is %s, but pinned_node is %s: leave preferred_node out", preferred, pin)
+	}
+	return nil
+}
+
+// checkGroup wants the name of a group, or nothing.
+func checkGroup(s string) error {
+	if len(s) > meta.MaxGroup {
+		return invalid("spread_group", "the name has %d bytes, at most %d are possible", len(s), meta.MaxGroup)
+	}
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
+		return invalid("spread_group", "%q is no name: it has control characters, or is not UTF-8", s)
 	}
 	return nil
 }

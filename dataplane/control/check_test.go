@@ -57,8 +57,16 @@ func TestBadInputIsRefusedByField(t *testing.T) {
 		"no such source":  {create(func(req *targetv1.CreateLUNRequest) { req.SourceSnapshotUuid = other }), codes.NotFound, other},
 		"no such LUN":     {create(func(req *targetv1.CreateLUNRequest) { req.SourceLunUuid = uuid.NewString() }), codes.NotFound, "LUN"},
 		"third node":      {create(func(req *targetv1.CreateLUNRequest) { req.PreferredNode = "c" }), codes.InvalidArgument, "preferred_node"},
-		"name taken":      {create(func(req *targetv1.CreateLUNRequest) { req.Name = "lun-" + id }), codes.AlreadyExists, "another uuid"},
-		"uuid taken":      {create(func(req *targetv1.CreateLUNRequest) { req.Uuid = id }), codes.AlreadyExists, id},
+		"group too long": {func() error {
+			_, err := c.ModifyLUN(ctx, &targetv1.ModifyLUNRequest{Uuid: id, SpreadGroup: strings.Repeat("g", 318)})
+			return err
+		}, codes.InvalidArgument, "spread_group"},
+		"group no name": {func() error {
+			_, err := c.ModifyLUN(ctx, &targetv1.ModifyLUNRequest{Uuid: id, SpreadGroup: "a\x00b"})
+			return err
+		}, codes.InvalidArgument, "spread_group"},
+		"name taken": {create(func(req *targetv1.CreateLUNRequest) { req.Name = "lun-" + id }), codes.AlreadyExists, "another uuid"},
+		"uuid taken": {create(func(req *targetv1.CreateLUNRequest) { req.Uuid = id }), codes.AlreadyExists, id},
 		"many labels": {create(func(req *targetv1.CreateLUNRequest) {
 			req.Labels = map[string]string{}
 			for i := range 65 {

@@ -110,7 +110,11 @@ func (c *server) ModifyLUN(ctx context.Context, req *targetv1.ModifyLUNRequest) 
 	if err := checkPlace(req); err != nil {
 		return nil, err
 	}
-	e := meta.Modify{UUID: req.Uuid, Preferred: req.PreferredNode, Pin: c.changedPin(req)}
+	if err := checkGroup(req.SpreadGroup); err != nil {
+		return nil, err
+	}
+	e := meta.Modify{UUID: req.Uuid, Preferred: req.PreferredNode}
+	e.Pin, e.Group = c.changed(req)
 	if req.WriteCache != targetv1.WriteCache_WRITE_CACHE_UNSPECIFIED {
 		through, err := writeThrough(req.WriteCache)
 		if err != nil {
@@ -127,16 +131,23 @@ func (c *server) ModifyLUN(ctx context.Context, req *targetv1.ModifyLUNRequest) 
 	return c.lun(req.Uuid)
 }
 
-// changedPin is the pin that a request asks for, empty if the LUN has it: nodes that know no pins
-// need not be asked for what already is.
-func (c *server) changedPin(req *targetv1.ModifyLUNRequest) (pin string) {
-	pin = req.PinnedNode
+// changed are the pin and the group that a request asks for, empty where the LUN has them: nodes
+// that know neither need not be asked for what already is.
+func (c *server) changed(req *targetv1.ModifyLUNRequest) (pin, group string) {
+	pin, group = req.PinnedNode, req.SpreadGroup
 	c.n.ReadMetadata(func(s *meta.State) {
-		if l := s.LUNs[req.Uuid]; l != nil && meta.PinName(l.Pin) == pin {
+		l := s.LUNs[req.Uuid]
+		if l == nil {
+			return
+		}
+		if meta.PinName(l.Pin) == pin {
 			pin = ""
 		}
+		if meta.GroupName(l.Group) == group {
+			group = ""
+		}
 	})
-	return pin
+	return pin, group
 }
 
 // GetLUN implements targetv1.TargetServiceServer.
@@ -184,7 +195,7 @@ func (c *server) lun(id string) (*targetv1.LUN, error) {
 func (c *server) toProto(l *meta.LUN) *targetv1.LUN {
 	p := &targetv1.LUN{Uuid: l.UUID, Name: l.Name, SizeBytes: uint64(l.Size), Owner: l.Owner, PreferredNode: l.Preferred,
 		Wwid: scsi.WWIDString(l.UUID), Serial: scsi.Serial(l.UUID), Labels: l.Labels, SourceLunUuid: l.SourceLUN, SourceSnapshotUuid: l.SourceSnapshot,
-		WriteCache: writeCacheProto(l), Volume: meta.VolumeName(l.Volume), PinnedNode: meta.PinName(l.Pin)}
+		WriteCache: writeCacheProto(l), Volume: meta.VolumeName(l.Volume), PinnedNode: meta.PinName(l.Pin), SpreadGroup: meta.GroupName(l.Group)}
 	owner, allocated := c.n.Usage(l.UUID)
 	if owner != "" {
 		p.Owner = owner

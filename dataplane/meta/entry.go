@@ -73,7 +73,8 @@ type Modify struct {
 	UUID         string `json:"uuid"`
 	Preferred    string `json:"preferred,omitempty"`
 	WriteThrough *bool  `json:"write_through,omitempty"`
-	Pin          string `json:"pin,omitempty"` // a node, or NoPin; not for a node of 0.1.0, which passes over it
+	Pin          string `json:"pin,omitempty"`   // a node, or NoPin; not for a node of 0.1.0, which passes over it
+	Group        string `json:"group,omitempty"` // of LUNs that stay spread, or NoGroup; not for a node of 0.1.0 either
 }
 
 // MapHost admits a host to a LUN.

@@ -26,10 +26,19 @@ func (l *LUN) SetWriteThrough(on bool) {
 	}
 }
 
-// modify changes write cache mode, preferred node and pin. A LUN that is where it is pinned belongs
-// there; another preferred node is refused, since the pin would hold it off for ever. Asking for
-// what already is changes nothing, and in particular does not take back what a host has set by MODE
-// SELECT since.
+// NoGroup is the group of a LUN that belongs to none, as it is asked for.
+const NoGroup = "none"
+
+// MaxGroup is the longest name of a group: a namespace and a name of Kubernetes, in bytes.
+const MaxGroup = 63 + 1 + 253
+
+// GroupName is the group of a LUN in words.
+func GroupName(group string) string { return cmp.Or(group, NoGroup) }
+
+// modify changes write cache mode, preferred node, pin and group. A LUN that is where it is pinned
+// belongs there; another preferred node is refused, since the pin would hold it off for ever.
+// Asking for what already is changes nothing, and in particular does not take back what a host has
+// set by MODE SELECT since.
 func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 	l := s.LUNs[e.UUID]
 	switch {
@@ -41,6 +50,16 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 		return failed("invalid", "LUN %s cannot prefer node %q", e.UUID, e.Preferred), fx
 	case e.Pin != "" && e.Pin != NoPin && badNode(e.Pin):
 		return failed("invalid", "LUN %s cannot be pinned to node %q", e.UUID, e.Pin), fx
+	case len(e.Group) > MaxGroup:
+		return failed("invalid", "spread_group: the name of %d bytes is longer than %d", len(e.Group), MaxGroup), fx
+	}
+	group := l.Group
+	switch e.Group {
+	case "":
+	case NoGroup:
+		group = ""
+	default:
+		group = e.Group
 	}
 	pin := l.Pin
 	if e.Pin != "" {
@@ -55,7 +74,7 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 	}
 	mode := e.WriteThrough != nil && *e.WriteThrough != l.WriteThrough()
 	node := home != l.Preferred
-	if !mode && !node && pin == l.Pin {
+	if !mode && !node && pin == l.Pin && group == l.Group {
 		return Outcome{Noop: true}, fx
 	}
 	n := s.touch(e.UUID, &fx)
@@ -66,7 +85,7 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 			fx.ModeLUN = e.UUID
 		}
 	}
-	n.Pin = pin
+	n.Pin, n.Group = pin, group
 	if node {
 		n.Preferred, fx.PreferredLUNs = home, []string{e.UUID}
 	}

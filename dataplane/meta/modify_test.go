@@ -3,6 +3,7 @@ package meta
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gemel-storage/gemel/dataplane/scsi"
@@ -54,6 +55,21 @@ func TestModifyChangesWriteCacheAndPreferredNode(t *testing.T) {
 	s.refused(ErrNotFound, Entry{Modify: &Modify{UUID: id(2), Preferred: "a"}})
 	s.must(lun(3, 8))
 	s.refused(ErrNotReady, Entry{Modify: &Modify{UUID: id(3), Preferred: "b"}})
+}
+
+// A group stays until another one, or none, is asked for.
+func TestModifyChangesGroup(t *testing.T) {
+	s := newTable(t)
+	s.ready(1, 8)
+	modify := func(group string) Entry { return Entry{Modify: &Modify{UUID: id(1), Group: group}} }
+	for _, x := range []struct{ asked, is string }{{"team/db", "team/db"}, {"", "team/db"}, {"team/db", "team/db"}, {"team/web", "team/web"}, {NoGroup, ""}, {NoGroup, ""}} {
+		before := s.LUNs[id(1)].Group
+		out, fx := s.must(modify(x.asked))
+		if is := s.LUNs[id(1)].Group; is != x.is || out.Noop != (is == before) || (len(fx.LUNs) == 0) != out.Noop {
+			t.Errorf("asked for %q: %q, %+v, %+v", x.asked, is, out, fx)
+		}
+	}
+	s.refused(ErrInvalid, modify(strings.Repeat("g", MaxGroup+1)))
 }
 
 // What a host saves of what is current already changes no current value, and has to be there after

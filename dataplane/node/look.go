@@ -81,7 +81,7 @@ func (k *looker) look(now int64, luns []*meta.LUN, drain *meta.Drain, reports [2
 		seqs[l.UUID] = l.Seq
 		consumer := l.Consumer()
 		u := balance.LUN{ID: l.UUID, Owner: nodeOf(l.Owner), Home: nodeOf(l.Preferred), Pin: nodeOf(l.Pin), Near: nodeOf(consumer.Node), NearBy: consumer.By,
-			Volume: l.Volume, Pause: k.pause}
+			Group: l.Group, Volume: l.Volume, Pause: k.pause}
 		s := shares[l.UUID]
 		u.Fast, u.Slow, u.Cold = s.Fast, s.Slow, min(k.resources[0].LUNs[l.UUID].Cold, float64(l.Size)/work.ColdRate)
 		if v.Disk == "" { // being near saves the time of no disk

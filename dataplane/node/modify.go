@@ -9,10 +9,17 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 )
 
-// ModifyLUN changes write cache mode, preferred node and pin of a LUN.
+var errNoSpread = fmt.Errorf("spread_group: the other node is of a release that does not balance LUNs: upgrade it: %w", control.ErrUnsupported)
+
+// ModifyLUN changes write cache mode, preferred node, pin and group of a LUN.
 func (n *Node) ModifyLUN(ctx context.Context, e meta.Modify) error {
 	if err := n.pinnable(e.Pin); err != nil {
 		return err
+	}
+	if e.Group != "" {
+		if err := n.bothKnow(errNoSpread); err != nil {
+			return err
+		}
 	}
 	return n.atOwner(ctx, e.UUID, "modify", e, func() error { return n.modifyHere(ctx, e) })
 }

@@ -180,18 +180,32 @@ func TestPinInAMixedPair(t *testing.T) {
 			t.Errorf("no pin, where there is none: %v", err)
 		}
 	}
-	_, err := p.client(1).CreateLUN(p.ctx, &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: "pinned", SizeBytes: mib, PinnedNode: "b"})
+	_, err := p.client(1).ModifyLUN(p.ctx, &targetv1.ModifyLUNRequest{Uuid: id, SpreadGroup: "team/db"})
+	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "spread_group") {
+		t.Errorf("a group that the other node does not keep: %v", err)
+	}
+	if _, err := p.client(1).ModifyLUN(p.ctx, &targetv1.ModifyLUNRequest{Uuid: id, SpreadGroup: "none"}); err != nil {
+		t.Errorf("no group, where there is none: %v", err)
+	}
+	_, err = p.client(1).CreateLUN(p.ctx, &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: "pinned", SizeBytes: mib, PinnedNode: "b"})
 	if status.Code(err) != codes.Unimplemented {
 		t.Error(err)
 	}
 }
 
-// The chair sees pins and holds, and says what a LUN waits for that is not where it is pinned, its
-// home or not.
+// The chair sees pins, holds and groups, and says what a LUN waits for that is not where it is
+// pinned, its home or not.
 func TestChairSeesPinsAndHolds(t *testing.T) {
 	x := newLooking()
 	x.lun.Preferred, x.lun.Hold = "a", &meta.Hold{Node: "a", Until: time.Now().Add(time.Minute).Round(time.Second)}
 	if l := x.look(); l.Pin != balance.None || l.Held <= x.now || l.Held > x.now+int64(61*time.Second) {
+		t.Fatalf("%+v", l)
+	}
+	if l := x.look(); l.Group != "" {
+		t.Fatalf("%+v", l)
+	}
+	x.lun.Group = "team/db"
+	if l := x.look(); l.Group != "team/db" {
 		t.Fatalf("%+v", l)
 	}
 	x.lun.Pin = "b"

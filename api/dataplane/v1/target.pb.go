@@ -445,6 +445,7 @@ type LUN struct {
 	Volume             string                 `protobuf:"bytes,14,opt,name=volume,proto3" json:"volume,omitempty"`                                                            // backing volume on both nodes; empty by targets that know one only
 	HeldUntil          *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=held_until,json=heldUntil,proto3" json:"held_until,omitempty"`                                     // until when a transfer by a person keeps the LUN at its owner; unset: none does
 	PinnedNode         string                 `protobuf:"bytes,16,opt,name=pinned_node,json=pinnedNode,proto3" json:"pinned_node,omitempty"`                                  // "a", "b" or "none"; empty by targets that know no pins
+	SpreadGroup        string                 `protobuf:"bytes,17,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`                               // "none" or the name of a group; empty by targets that keep no group spread
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -587,6 +588,13 @@ func (x *LUN) GetHeldUntil() *timestamppb.Timestamp {
 func (x *LUN) GetPinnedNode() string {
 	if x != nil {
 		return x.PinnedNode
+	}
+	return ""
+}
+
+func (x *LUN) GetSpreadGroup() string {
+	if x != nil {
+		return x.SpreadGroup
 	}
 	return ""
 }
@@ -889,6 +897,9 @@ type ModifyLUNRequest struct {
 	PreferredNode string                 `protobuf:"bytes,2,opt,name=preferred_node,json=preferredNode,proto3" json:"preferred_node,omitempty"`                         // "a" or "b"; empty: as it is
 	WriteCache    WriteCache             `protobuf:"varint,3,opt,name=write_cache,json=writeCache,proto3,enum=gemel.target.v1.WriteCache" json:"write_cache,omitempty"` // unspecified: as it is
 	PinnedNode    string                 `protobuf:"bytes,4,opt,name=pinned_node,json=pinnedNode,proto3" json:"pinned_node,omitempty"`                                  // "a" or "b": the LUN is owned there whenever that node can own it; "none": it is not pinned any more; empty: as it is
+	// When the pair evens out work, it does not leave the LUNs with one name less spread over its nodes than they are. At most 317 bytes;
+	// "none": the LUN belongs to no group any more; empty: as it is. UNIMPLEMENTED while a node of the pair is of release 0.1.0.
+	SpreadGroup   string `protobuf:"bytes,5,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -947,6 +958,13 @@ func (x *ModifyLUNRequest) GetWriteCache() WriteCache {
 func (x *ModifyLUNRequest) GetPinnedNode() string {
 	if x != nil {
 		return x.PinnedNode
+	}
+	return ""
+}
+
+func (x *ModifyLUNRequest) GetSpreadGroup() string {
+	if x != nil {
+		return x.SpreadGroup
 	}
 	return ""
 }
@@ -4775,7 +4793,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"pinnedNode\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x95\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb8\x05\n" +
 	"\x03LUN\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -4797,7 +4815,8 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\n" +
 	"held_until\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\theldUntil\x12\x1f\n" +
 	"\vpinned_node\x18\x10 \x01(\tR\n" +
-	"pinnedNode\x1a9\n" +
+	"pinnedNode\x12!\n" +
+	"\fspread_group\x18\x11 \x01(\tR\vspreadGroup\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x02\n" +
@@ -4825,14 +4844,15 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x10ExpandLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"\xac\x01\n" +
+	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"\xcf\x01\n" +
 	"\x10ModifyLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12%\n" +
 	"\x0epreferred_node\x18\x02 \x01(\tR\rpreferredNode\x12<\n" +
 	"\vwrite_cache\x18\x03 \x01(\x0e2\x1b.gemel.target.v1.WriteCacheR\n" +
 	"writeCache\x12\x1f\n" +
 	"\vpinned_node\x18\x04 \x01(\tR\n" +
-	"pinnedNode\"7\n" +
+	"pinnedNode\x12!\n" +
+	"\fspread_group\x18\x05 \x01(\tR\vspreadGroup\"7\n" +
 	"\rGetLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"E\n" +

@@ -128,6 +128,9 @@ func (r *rig) same(t *testing.T) {
 				if l.PinnedNode == "none" {
 					l.PinnedNode = ""
 				}
+				if l.SpreadGroup == "none" {
+					l.SpreadGroup = ""
+				}
 				l.HeldUntil = nil
 			}
 			for _, x := range slices.Concat(snapshots[0].Snapshots, snapshots[1].Snapshots) {
