@@ -74,12 +74,10 @@ func chooseSize(r *csi.CapacityRange, source int64, access []capability.Access) 
 	if err != nil {
 		return 0, err
 	}
-	if access[0].FSType == "xfs" && size < capability.MinXFS {
-		if required > 0 && limit == 0 {
-			return 0, status.Errorf(codes.OutOfRange, "capacity_range: an XFS filesystem needs at least %d bytes, but required_bytes is %d: request more, or use ext4",
-				capability.MinXFS, required)
-		}
-		size = capability.MinXFS
+	// "Volume MUST be at least this big": a larger one is what was asked for, unless a limit says
+	// otherwise. Claims of a byte exist, such as those of Kubernetes' own tests of StatefulSets.
+	if access[0].FSType == "xfs" {
+		size = max(size, capability.MinXFS)
 	}
 	if limit > 0 && size > limit {
 		return 0, status.Errorf(codes.OutOfRange, "capacity_range: limit_bytes %d is below the minimum %d (steps of %d bytes, source %d bytes, XFS %d bytes)",
