@@ -65,7 +65,10 @@ type Attachment struct {
 	Portals    []string `json:"portals"` // host:port of every node
 	LUN        uint16   `json:"lun"`     // 0..MaxLUN
 	WWID       string   `json:"wwid"`    // NAA designator, lower-case hexadecimal
-	ReadOnly   bool     `json:"readOnly,omitempty"`
+	// Stripe and Legs are of a striped volume, which has neither LUN nor WWID.
+	Stripe   int64 `json:"stripe,omitempty"` // bytes
+	Legs     []Leg `json:"legs,omitempty"`   // in their order
+	ReadOnly bool  `json:"readOnly,omitempty"`
 	// Replay: this publish is writable only for replaying the log of the filesystem. The volume is
 	// used read-only, with the publish that follows.
 	Replay     bool   `json:"replay,omitempty"`
@@ -78,11 +81,13 @@ type Attachment struct {
 // Same reports whether two attachments are of the same publish, whatever the credentials.
 func (a Attachment) Same(b Attachment) bool {
 	return a.VolumeID == b.VolumeID && a.Generation == b.Generation && a.HostIQN == b.HostIQN &&
-		a.TargetIQN == b.TargetIQN && slices.Equal(a.Portals, b.Portals) && a.LUN == b.LUN && a.WWID == b.WWID && a.ReadOnly == b.ReadOnly
+		a.TargetIQN == b.TargetIQN && slices.Equal(a.Portals, b.Portals) && a.LUN == b.LUN && a.WWID == b.WWID && a.ReadOnly == b.ReadOnly &&
+		a.Stripe == b.Stripe && slices.Equal(a.Legs, b.Legs)
 }
 
-// Path is the state of one path to the LUN.
+// Path is the state of one path to the LUN, or to a LUN of a striped volume.
 type Path struct {
+	Leg       int        `json:"leg,omitempty"` // the number of the LUN in Attachment.LUNs
 	Portal    string     `json:"portal"`
 	Connected bool       `json:"connected"`
 	Current   bool       `json:"current"` // I/O goes here
@@ -162,6 +167,11 @@ func (a Attachment) PublishContext() map[string]string {
 	if a.ReadOnly {
 		m[KeyReadOnly] = "true"
 	}
+	if a.Striped() {
+		delete(m, KeyLUN)
+		delete(m, KeyWWID)
+		m[KeyStripe], m[KeyLegs] = strconv.FormatInt(a.Stripe, 10), a.legsContext()
+	}
 	if a.Replay {
 		m[KeyReplay] = m[KeyLUN]
 		delete(m, KeyLUN)
@@ -184,8 +194,18 @@ func FromPublishContext(volumeID string, m map[string]string) (Attachment, error
 	if m[KeyReplay] != "" {
 		number, a.Replay = KeyReplay, true
 	}
+	required := []string{KeyHost, KeyTarget, KeyPortals, number, KeyWWID, KeyGeneration}
+	striped := m[KeyStripe] != "" || m[KeyLegs] != ""
+	if striped {
+		for _, k := range []string{KeyLUN, KeyWWID, KeyReplay} {
+			if m[k] != "" {
+				return a, fmt.Errorf("%w: publish context: %s and %s exclude each other", ErrInvalid, k, KeyLegs)
+			}
+		}
+		required = []string{KeyHost, KeyTarget, KeyPortals, KeyStripe, KeyLegs, KeyGeneration}
+	}
 	var errs []error
-	for _, k := range []string{KeyHost, KeyTarget, KeyPortals, number, KeyWWID, KeyGeneration} {
+	for _, k := range required {
 		if m[k] == "" {
 			errs = append(errs, fmt.Errorf("%w: publish context lacks %q", ErrInvalid, k))
 		}
@@ -197,14 +217,17 @@ func FromPublishContext(volumeID string, m map[string]string) (Attachment, error
 		return a, fmt.Errorf("%w: publish context: %s is %q: it requires %s, and must be %s", ErrInvalid, KeyCHAP, m[KeyCHAP], KeyPair, chapMutual)
 	}
 	a.Portals = strings.Split(m[KeyPortals], ",")
-	lun, err := strconv.ParseUint(m[number], 10, 16)
-	if err != nil || lun > MaxLUN {
+	var err error
+	if striped {
+		if err := a.parseLegs(m); err != nil {
+			return a, err
+		}
+	} else if a.LUN, err = parseLUN(m[number]); err != nil {
 		return a, fmt.Errorf("%w: publish context: %s %q is not in 0..%d", ErrInvalid, number, m[number], MaxLUN)
 	}
 	if a.Replay && a.ReadOnly {
 		return a, fmt.Errorf("%w: publish context: %s and %s exclude each other", ErrInvalid, KeyReplay, KeyReadOnly)
 	}
-	a.LUN = uint16(lun)
 	if a.Generation, err = strconv.ParseUint(m[KeyGeneration], 10, 64); err != nil {
 		return a, fmt.Errorf("%w: publish context: %s %q is not a number", ErrInvalid, KeyGeneration, m[KeyGeneration])
 	}

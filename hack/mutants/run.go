@@ -17,7 +17,7 @@ import (
 
 // mutant is the program without one guard.
 type mutant struct {
-	hazard int           // 0: of the policy that moves ownership; ofCopies, ofSpread, ofGroups
+	hazard int           // 0: of the policy that moves ownership; ofCopies, ofSpread, ofGroups, ofStriped
 	name   string        // the mistake, as it is printed
 	edits  []mutate.Edit // files below the module's root
 	pkg    string        // whose test
@@ -32,6 +32,8 @@ func (m mutant) String() string {
 		return "spread: " + m.name
 	case ofGroups:
 		return "groups: " + m.name
+	case ofStriped:
+		return "striped: " + m.name
 	case 0:
 		return "ownership: " + m.name
 	}

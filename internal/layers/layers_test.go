@@ -157,6 +157,7 @@ var pure = map[string][]string{
 	"dataplane/balance":                 {"cmp", "fmt", "math", "slices", "time"},                                                                    // durations
 	"dataplane/work":                    {"cmp", "iter", "maps", "math", "slices", "time", module + "dataplane/balance", module + "dataplane/count"}, // durations
 	"internal/alua":                     {},
+	"internal/stripe":                   {"errors", "fmt", "iter", "math/bits", "strings"},
 	"placement":                         {"cmp", "errors", "fmt", "slices", "strings", module + "api/v1alpha1"},
 	"csi/attach/kernel/plan.go":         {"fmt", "net/netip", "slices", module + "csi/attach"},
 	"csi/attach/kernel/plan_absent.go":  {"fmt", "strings", module + "csi/attach"},
@@ -170,7 +171,8 @@ var below = map[string][]string{
 	"dataplane/count":   {},
 	"dataplane/scsi":    {"internal/alua"},
 	"internal/alua":     {},
-	"csi/attach":        {"internal/alua"},
+	"csi/attach":        {"internal/alua", "internal/stripe"},
+	"internal/stripe":   {},
 }
 
 func TestPurePackages(t *testing.T) {

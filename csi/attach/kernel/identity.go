@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -116,6 +117,9 @@ type unit struct {
 func parse(a attach.Attachment) (u unit, err error) {
 	bad := func(key string, err error) error { return fmt.Errorf("%w: %s: %w", attach.ErrInvalid, key, err) }
 	u = unit{volume: a.VolumeID, generation: a.Generation, lun: kernelLUN(a.LUN), auth: a.Auth, mutual: a.MutualAuth}
+	if a.Striped() {
+		return u, bad(attach.KeyLegs, errors.New("this way of attaching cannot assemble a striped volume yet: use userspace attach"))
+	}
 	if a.LUN > attach.MaxLUN {
 		return u, bad(attach.KeyLUN, fmt.Errorf("%d is above %d", a.LUN, attach.MaxLUN))
 	}

@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/csi/attach"
-	"github.com/gemel-storage/gemel/initiator"
 )
 
 // The control protocol: one JSON request per line, one JSON answer per line, over a Unix socket in
@@ -146,23 +145,16 @@ func (c *control) answer(req Request) Answer {
 		_, err = f.resize(ctx)
 		cancel()
 	case OpRenew:
-		if err = f.dev.SetCredentials(chap(req.Auth), chap(req.MutualAuth)); err == nil {
+		if err = f.legs.setCredentials(chap(req.Auth), chap(req.MutualAuth)); err == nil {
 			f.log.Info("renewed the credentials")
 		}
 	default:
 		err = fmt.Errorf("unknown operation %q", req.Op)
 	}
-	a := Answer{Generation: c.attachment.Generation, Size: f.size.Load(), NoUnit: f.dev.NoUnit(), Reads: f.reads.Load(), Writes: f.writes.Load(),
-		Zeroes: f.zeroes.Load(), Flushes: f.flushes.Load(), Errors: f.errors.Load()}
+	a := Answer{Generation: c.attachment.Generation, Size: f.size.Load(), NoUnit: f.legs.noUnit(), Reads: f.reads.Load(), Writes: f.writes.Load(),
+		Zeroes: f.zeroes.Load(), Flushes: f.flushes.Load(), Errors: f.errors.Load(), Paths: f.legs.paths()}
 	if err != nil {
 		a.Error = err.Error()
-	}
-	for _, p := range f.dev.Paths() {
-		ap := attach.Path{Portal: p.Portal, Connected: p.Connected, Current: p.Current, State: p.State}
-		if p.LastError != nil && !p.Connected {
-			ap.LastError, ap.Refused = p.LastError.Error(), initiator.CredentialsRefused(p.LastError)
-		}
-		a.Paths = append(a.Paths, ap)
 	}
 	return a
 }

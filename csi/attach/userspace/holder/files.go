@@ -15,11 +15,12 @@ import (
 	"github.com/gemel-storage/gemel/initiator"
 )
 
-// files is the filesystem: a root with one file, the LUN. Signals do not cancel requests, because
-// their buffers belong to the initiator until they end; its deadline bounds them.
+// files is the filesystem: a root with one file, the volume. Signals do not cancel requests,
+// because their buffers belong to the initiator until they end; its deadline bounds them.
 type files struct {
 	fuse.RawFileSystem
-	dev      *initiator.Device
+	dev      device
+	legs     legs
 	name     string
 	inode    uint64
 	readOnly bool
@@ -162,17 +163,15 @@ func (f *files) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 // lost reports whether a request has failed without a path and there still is none. The next
 // requests then fail at once, as with dm-multipath's no_path_retry: a filesystem sends several
 // requests one after the other before it shuts down, and each would wait for the whole deadline. A
-// working path ends this state. If the target reports that the LUN is not mapped, the initiator
-// itself fails requests at once, with that reason.
+// working path to every LUN ends this state. If the target reports that the LUN is not mapped, the
+// initiator itself fails requests at once, with that reason.
 func (f *files) lost() bool {
-	if !f.dark.Load() || f.dev.NoUnit() {
+	if !f.dark.Load() || f.legs.noUnit() {
 		return false
 	}
-	for _, p := range f.dev.Paths() {
-		if p.Current {
-			f.dark.Store(false)
-			return false
-		}
+	if f.legs.served() {
+		f.dark.Store(false)
+		return false
 	}
 	return true
 }

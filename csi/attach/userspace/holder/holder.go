@@ -1,5 +1,6 @@
-// Package holder is the process that serves one attachment: it logs in to the LUN, provides it as
-// the only file of a FUSE filesystem and serves a control socket. It ends when the filesystem is
+// Package holder is the process that serves one attachment: it logs in to the LUN, or to all LUNs
+// of a striped volume, provides the volume as the only file of a FUSE filesystem and serves a
+// control socket. It ends when the filesystem is
 // unmounted.
 package holder
 
@@ -84,11 +85,11 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 	defer stop()
 	start, cancel := context.WithTimeout(start, c.OpenLimit)
 	defer cancel()
-	dev, err := initiator.Open(start, initiatorConfig(c, log))
+	dev, luns, err := open(start, c, log)
 	if err != nil {
 		return err
 	}
-	f := &files{dev: dev, name: c.File, inode: c.Inode, readOnly: c.Attachment.ReadOnly, log: log, RawFileSystem: fuse.NewDefaultRawFileSystem()}
+	f := &files{dev: dev, legs: luns, name: c.File, inode: c.Inode, readOnly: c.Attachment.ReadOnly, log: log, RawFileSystem: fuse.NewDefaultRawFileSystem()}
 	f.size.Store(dev.Size())
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
@@ -97,7 +98,7 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 		if !c.Attachment.ReadOnly && !f.lost() {
 			err = dev.Flush(ctx)
 		}
-		if err = errors.Join(err, dev.Close(ctx)); err != nil {
+		if err = errors.Join(err, luns.close(ctx)); err != nil {
 			log.Warn("cannot flush or log out", "err", err)
 		}
 	}()
@@ -138,11 +139,10 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 	return nil
 }
 
-func initiatorConfig(c Config, log *slog.Logger) initiator.Config {
+func initiatorConfig(c Config, l attach.Leg, log *slog.Logger) initiator.Config {
 	a := c.Attachment
-	i := initiator.Config{InitiatorName: a.HostIQN, Target: a.TargetIQN, Portals: a.Portals, LUN: a.LUN, WWID: a.WWID,
+	return initiator.Config{InitiatorName: a.HostIQN, Target: a.TargetIQN, Portals: a.Portals, LUN: l.LUN, WWID: l.WWID,
 		Deadline: c.Deadline, NoUnitAfter: c.NoUnitAfter, Log: log, Auth: chap(c.Auth), MutualAuth: chap(c.MutualAuth)}
-	return i
 }
 
 func chap(c *attach.CHAP) *initiator.CHAP {
