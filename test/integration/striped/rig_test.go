@@ -41,6 +41,9 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it attaches loop devices")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	r := &rig{T: t, ctx: ctx}
