@@ -52,6 +52,10 @@ func checkSources(ids []string) error {
 	return nil
 }
 
+// paramDeletionPolicy is a field of a class, which the sidecar carries out. Kubernetes' storage
+// tests have it among the parameters as well, where it has no meaning.
+const paramDeletionPolicy = "deletionPolicy"
+
 // CreateVolumeGroupSnapshot takes snapshots of several volumes at one instant: "This group snapshot
 // MUST give a write-order consistency guarantee or fail if that's not possible."
 func (s *Server) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
@@ -61,9 +65,12 @@ func (s *Server) CreateVolumeGroupSnapshot(ctx context.Context, req *csi.CreateV
 	if err := checkSources(req.SourceVolumeIds); err != nil {
 		return nil, err
 	}
-	for k := range req.Parameters {
-		if !strings.HasPrefix(k, reservedPrefix) {
-			return nil, invalid("parameters: %q is unknown: a VolumeGroupSnapshotClass supports only %s*", k, reservedPrefix)
+	for k, v := range req.Parameters {
+		switch {
+		case strings.HasPrefix(k, reservedPrefix):
+		case k == paramDeletionPolicy && (v == "Delete" || v == "Retain"):
+		default:
+			return nil, invalid("parameters: %s is %q, which is unknown: a VolumeGroupSnapshotClass supports only %s*", k, v, reservedPrefix)
 		}
 	}
 	id := s.backend.GroupSnapshotID(req.Name)

@@ -104,7 +104,7 @@ func TestGroupCapabilityFollowsTheBackend(t *testing.T) {
 // volumes are an error.
 func TestGroupSnapshotIsTakenOnce(t *testing.T) {
 	s, b := groupServer()
-	req := &csi.CreateVolumeGroupSnapshotRequest{Name: "g", SourceVolumeIds: []string{"v1", "v2"}, Parameters: map[string]string{"csi.storage.k8s.io/volumegroupsnapshot/name": "n"}}
+	req := &csi.CreateVolumeGroupSnapshotRequest{Name: "g", SourceVolumeIds: []string{"v1", "v2"}, Parameters: map[string]string{"csi.storage.k8s.io/volumegroupsnapshot/name": "n", "deletionPolicy": "Retain"}}
 	for range 2 {
 		r, err := s.CreateVolumeGroupSnapshot(t.Context(), req)
 		if err != nil {
@@ -150,7 +150,8 @@ func TestWrongGroupRequestsAreRefused(t *testing.T) {
 		"empty volume":      {&csi.CreateVolumeGroupSnapshotRequest{Name: "g", SourceVolumeIds: []string{"v1", ""}}, "source_volume_ids[1] is empty"},
 		"volume twice":      {&csi.CreateVolumeGroupSnapshotRequest{Name: "g", SourceVolumeIds: []string{"v1", "v2", "v1"}}, "source_volume_ids[0] and source_volume_ids[2]"},
 		"too many":          {&csi.CreateVolumeGroupSnapshotRequest{Name: "g", SourceVolumeIds: many}, "source_volume_ids: 65 volumes"},
-		"unknown parameter": {&csi.CreateVolumeGroupSnapshotRequest{Name: "g", SourceVolumeIds: two, Parameters: map[string]string{"quick": "yes"}}, `parameters: "quick"`},
+		"unknown parameter": {&csi.CreateVolumeGroupSnapshotRequest{Name: "g", SourceVolumeIds: two, Parameters: map[string]string{"quick": "yes"}}, `parameters: quick is "yes"`},
+		"unknown policy":    {&csi.CreateVolumeGroupSnapshotRequest{Name: "g", SourceVolumeIds: two, Parameters: map[string]string{"deletionPolicy": "Keep"}}, `deletionPolicy is "Keep"`},
 	} {
 		s, b := groupServer()
 		_, err := s.CreateVolumeGroupSnapshot(t.Context(), c.req)
