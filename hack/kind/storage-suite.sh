@@ -14,6 +14,7 @@ cd "$KIND_DIR/../.."
 clean() {
   kubectl delete namespace -l e2e-framework --ignore-not-found --timeout=300s
   kubectl get storageclass -o name | { grep -e -e2e-sc || true; } | xargs -r kubectl delete --ignore-not-found
+  kubectl delete -f hack/storagesuite/storageclass-ext4.yaml --ignore-not-found
   kubectl get volumeattributesclass -o name | { grep -e -e2e-vac || true; } | xargs -r kubectl delete --ignore-not-found
   kubectl get volumesnapshotclass -l 'app.kubernetes.io/managed-by!=Helm' -o jsonpath='{.items[?(@.driver=="csi.gemel.storage")].metadata.name}' |
     xargs -r kubectl delete volumesnapshotclass --ignore-not-found
@@ -30,7 +31,7 @@ install_gemel() {
   for what in deployment/gemel-operator deployment/gemel-csi-controller daemonset/gemel-csi-node; do
     kubectl -n gemel-system rollout restart "$what" && kubectl -n gemel-system rollout status "$what" --timeout=120s || return
   done
-  kubectl apply -f config/samples/volumeattributesclass.yaml
+  kubectl apply -f config/samples/volumeattributesclass.yaml -f hack/storagesuite/storageclass-ext4.yaml
 }
 
 say "storage suite: the build"

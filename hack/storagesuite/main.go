@@ -30,7 +30,7 @@ import (
 const external = "External Storage"
 
 type options struct {
-	ginkgo, suite, driver, topology, out, focus, skip string
+	ginkgo, suite, driver, topology, groups, out, focus, skip string
 
 	procs   int
 	timeout time.Duration
@@ -42,6 +42,7 @@ func main() {
 	flag.StringVar(&o.suite, "suite", "e2e.test", "Kubernetes' e2e.test")
 	flag.StringVar(&o.driver, "testdriver", "hack/storagesuite/testdriver.yaml", "file that declares the driver to the suite")
 	flag.StringVar(&o.topology, "topology-testdriver", "hack/storagesuite/testdriver-topology.yaml", "file that declares it to the tests of topology")
+	flag.StringVar(&o.groups, "groups-testdriver", "hack/storagesuite/testdriver-groups.yaml", "file that declares it to the tests of group snapshots")
 	flag.StringVar(&o.out, "out", "out", "folder of storage-suite.json, logs and ginkgo's own reports")
 	flag.StringVar(&o.focus, "focus", "", "only tests whose name matches this regular expression")
 	flag.StringVar(&o.skip, "skip", "", "no tests whose name matches this regular expression")
@@ -61,7 +62,7 @@ func main() {
 
 func run(ctx context.Context, o options) (bool, error) {
 	var err error
-	for _, path := range []*string{&o.suite, &o.driver, &o.topology, &o.out} {
+	for _, path := range []*string{&o.suite, &o.driver, &o.topology, &o.groups, &o.out} {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return false, err
 		}
@@ -87,7 +88,7 @@ func run(ctx context.Context, o options) (bool, error) {
 	r, deadline := newReport(), time.Now().Add(o.timeout)
 	p := &progress{out: os.Stdout, start: time.Now()}
 	for _, part := range parts {
-		if part == topology && o.focus != "" && !strings.Contains(o.focus, string(topology)) {
+		if part.tests() != "" && o.focus != "" && !strings.Contains(o.focus, string(part)) {
 			continue // none of its tests was chosen
 		}
 		o.timeout = max(time.Until(deadline), time.Second) // ginkgo takes 0 for no limit
@@ -114,21 +115,33 @@ const (
 	together   part = "together"   // several at a time
 	disruptive part = "disruptive" // those that stop kubelets, one after the other: they would fail their neighbours
 	topology   part = "topology"   // those of topology: with the capability, the suite would leave out volumes that bind at once
+	groups     part = "groups"     // those of group snapshots: they want volumes that are smaller than XFS can be
 )
 
-var parts = []part{together, disruptive, topology}
+var parts = []part{together, disruptive, topology, groups}
 
-// topologyTests have this in their names, and no other has.
-const topologyTests = `topology should`
+// tests of a part with a declaration of its own have this in their names, and no other has; empty
+// for the other parts.
+func (p part) tests() string {
+	switch p {
+	case topology:
+		return `topology should`
+	case groups:
+		return `volumegroupsnapshottable`
+	}
+	return ""
+}
 
 func (p part) file() string { return "storage-suite." + string(p) + ".json" }
 
 // has reports whether a test belongs to this part.
 func (p part) has(name string) bool {
-	if strings.Contains(name, topologyTests) {
-		return p == topology
+	for _, own := range parts {
+		if s := own.tests(); s != "" && strings.Contains(name, s) {
+			return p == own
+		}
 	}
-	return p != topology && strings.Contains(name, "[Disruptive]") == (p == disruptive)
+	return p.tests() == "" && strings.Contains(name, "[Disruptive]") == (p == disruptive)
 }
 
 // start runs a part to its end, and keeps its output in a log.
@@ -151,7 +164,9 @@ func (o options) args(p part) []string {
 	focus, procs, driver := external, o.procs, o.driver
 	switch {
 	case p == topology:
-		focus, driver = focus+".*"+topologyTests, o.topology
+		focus, driver = focus+".*"+p.tests(), o.topology
+	case p == groups:
+		focus, driver = focus+".*"+p.tests(), o.groups
 	case o.focus != "":
 		focus += ".*(" + o.focus + ")"
 	}
@@ -165,8 +180,10 @@ func (o options) args(p part) []string {
 	} else {
 		args = append(args, "--label-filter=!Disruptive")
 	}
-	if p != topology {
-		args = append(args, "--skip="+topologyTests)
+	for _, own := range parts {
+		if s := own.tests(); s != "" && own != p {
+			args = append(args, "--skip="+s)
+		}
 	}
 	for _, r := range leftOut {
 		args = append(args, "--skip="+r.pattern.String())

@@ -160,8 +160,14 @@ func TestTheSuiteIsTold(t *testing.T) {
 	if args := o.args(topology); !slices.Contains(args, "--focus=External Storage.*topology should") || !slices.Contains(args, "-storage.testdriver=/t.yaml") {
 		t.Errorf("tests of topology: %q", args)
 	}
-	if !slices.Contains(args, "--skip=topology should") {
-		t.Errorf("tests of topology are run without the capability: %q", args)
+	o.groups = "/g.yaml"
+	if args := o.args(groups); !slices.Contains(args, "--focus=External Storage.*volumegroupsnapshottable") || !slices.Contains(args, "-storage.testdriver=/g.yaml") {
+		t.Errorf("tests of group snapshots: %q", args)
+	}
+	for _, skip := range []string{"--skip=topology should", "--skip=volumegroupsnapshottable"} {
+		if !slices.Contains(args, skip) {
+			t.Errorf("%q is not in %q: tests are run with the declaration of others", skip, args)
+		}
 	}
 	if at := slices.Index(args, "--"); at < 0 || args[at-1] != "/s/e2e.test" {
 		t.Errorf("flags of the suite do not follow it: %q", args)
