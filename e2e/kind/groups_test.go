@@ -190,14 +190,14 @@ var _ = Describe("a group of three claims", Label("groups"), func() {
 				owner := field(ctx, "logicalunit", lunOf(ctx, ns, "two"), "", "{.status.owner}")
 				partner := otherNode(owner)
 				restore := slowTarget(ctx, targetWorker(ctx, partner), partner)
-				kill, where := "pkill -KILL -f "+targetProcess(owner), []string{targetWorker(ctx, owner)}
+				process, where := targetProcess(owner), []string{targetWorker(ctx, owner)}
 				if victim == "the operator" { // both of its processes
-					kill = "pkill -KILL -f ^/usr/local/bin/gemel-operator"
+					process = "^/usr/local/bin/gemel-operator"
 					where = strings.Fields(kubectl(ctx, "get", "pod", "-n", namespace, "-l", "app.kubernetes.io/component=operator", "-o", "jsonpath={.items[*].spec.nodeName}"))
 					slices.Sort(where)
 					where = slices.Compact(where) // a second kill on one worker would find nothing
 				}
-				killed := whenHeld(ctx, owner, kill, where...)
+				killed := killWhenHeld(ctx, owner, process, where...)
 				askGroupSnapshot(ctx, ns, cut)
 				killed()
 				restore(ctx)

@@ -67,9 +67,11 @@ func killTarget(ctx context.Context, worker, node string) {
 	on(ctx, worker, "pkill -KILL -f "+targetProcess(node))
 }
 
-// whenHeld runs a shell command on workers as soon as a target node holds members of a group
-// snapshot, within two minutes. What it returns waits until the command has ended on all of them.
-func whenHeld(ctx context.Context, node, command string, workers ...string) (wait func()) {
+// killWhenHeld kills processes on workers as soon as a target node holds members of a group
+// snapshot, within two minutes. Some milliseconds count: the processes are looked up before, and
+// the metrics are read over one connection. What it returns waits until they are killed on all of
+// the workers.
+func killWhenHeld(ctx context.Context, node, process string, workers ...string) (wait func()) {
 	GinkgoHelper()
 	address := field(ctx, "pod", targetPod(node), namespace, "{.status.podIP}")
 	Expect(address).NotTo(BeEmpty())
@@ -77,20 +79,20 @@ func whenHeld(ctx context.Context, node, command string, workers ...string) (wai
 	for _, w := range workers {
 		all.Go(func() {
 			defer GinkgoRecover()
-			on(ctx, w, fmt.Sprintf("end=$(($(date +%%s)+120)); until curl -s -m 1 http://%s:9260/metrics | grep -q '^gemel_group_holds [1-9]'; do test $(date +%%s) -lt $end || exit 1; done; %s", address, command))
+			on(ctx, w, fmt.Sprintf("p=$(pgrep -f %s) && curl -s -m 5 --rate 100/s 'http://%s:9260/metrics?n=[1-12000]' | grep -q -m 1 '^gemel_group_holds [1-9]' && kill -KILL $p", process, address))
 		})
 	}
 	return all.Wait
 }
 
-// slowTarget stops the process of a target node for 95 of 100 ms, for a minute at most or until the
-// test ends or what it returns is called.
+// slowTarget stops the process of a target node for 100 of 106 ms, for a minute at most or until
+// the test ends or what it returns is called. The process is looked up once: a search of all
+// processes takes longer than it is to run.
 func slowTarget(ctx context.Context, worker, node string) (restore func(ctx context.Context)) {
 	GinkgoHelper()
-	signal := func(name string) string { return fmt.Sprintf("pkill -%s -f %s", name, targetProcess(node)) }
-	restore = func(ctx context.Context) { on(ctx, worker, "rm -f /run/slow; "+signal("CONT")) }
-	on(ctx, worker, fmt.Sprintf("touch /run/slow; (for i in $(seq 600); do test -e /run/slow || break; %s; sleep 0.095; %s; sleep 0.005; done; %[2]s) >/dev/null 2>&1 &",
-		signal("STOP"), signal("CONT")))
+	restore = func(ctx context.Context) { on(ctx, worker, "rm -f /run/slow; pkill -CONT -f "+targetProcess(node)) }
+	on(ctx, worker, fmt.Sprintf("touch /run/slow; (p=$(pgrep -f %s); for i in $(seq 600); do test -e /run/slow || break; kill -STOP $p; sleep 0.1; kill -CONT $p; sleep 0.006; done; kill -CONT $p) >/dev/null 2>&1 &",
+		targetProcess(node)))
 	DeferCleanup(restore, NodeTimeout(time.Minute))
 	return restore
 }
