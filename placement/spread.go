@@ -127,6 +127,8 @@ func first(x, y bool) int {
 // Why says why the home of a member is where it is.
 func Why(m Member, members []Member) string {
 	switch c := of(m.Pair, members); {
+	case m.Home == "" && m.Fixed != "":
+		return m.Fixed
 	case m.Home == "":
 		return "its home is not known yet"
 	case m.Fixed != "":

@@ -228,6 +228,9 @@ func TestWhyAndBalance(t *testing.T) {
 			t.Errorf("%q does not say %q", got, want)
 		}
 	}
+	if got := Why(Member{Name: "d9", Pair: "p", Fixed: "the volume is striped"}, members); got != "the volume is striped" {
+		t.Error(got)
+	}
 	members = append(members, member("d3", "p", "b"), member("d4", "q", "b"))
 	if got := Why(members[0], members); got != "spread over the nodes of pair p (a: 2, b: 1)" {
 		t.Error(got)

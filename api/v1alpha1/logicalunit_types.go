@@ -17,6 +17,10 @@ import (
 // +kubebuilder:validation:XValidation:rule="has(self.accessibleFrom) == has(oldSelf.accessibleFrom) && (!has(self.accessibleFrom) || self.accessibleFrom == oldSelf.accessibleFrom)",message="accessibleFrom: it is the node affinity of the PersistentVolume, and does not change"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.placement) || (has(self.placement) && self.placement == oldSelf.placement)",message="placement: it is written once, before the LUN is made"
 // +kubebuilder:validation:XValidation:rule="has(self.pool) == has(oldSelf.pool) && (!has(self.pool) || self.pool == oldSelf.pool)",message="pool: a LUN stays in its pool; make another one and copy the data"
+// +kubebuilder:validation:XValidation:rule="has(self.striped) == has(oldSelf.striped) && (!has(self.striped) || self.striped == oldSelf.striped)",message="striped: the layout of a volume does not change; make another one and copy the data"
+// +kubebuilder:validation:XValidation:rule="has(self.leg) == has(oldSelf.leg) && (!has(self.leg) || self.leg == oldSelf.leg)",message="leg: which part of a striped volume a LUN is does not change"
+// +kubebuilder:validation:XValidation:rule="!has(self.striped) || !has(self.leg)",message="leg: a leg of a striped volume is one LUN, and has no striped"
+// +kubebuilder:validation:XValidation:rule="!has(self.striped) || ((!has(self.preferredNode) || size(self.preferredNode) == 0) && (!has(self.pinnedNode) || size(self.pinnedNode) == 0))",message="striped: preferredNode and pinnedNode are of one LUN; the legs of a striped volume are spread over both nodes"
 // +kubebuilder:validation:XValidation:rule="!quantity(string(self.size)).isLessThan(quantity(string(oldSelf.size)))",message="size: a LUN is never made smaller"
 // +kubebuilder:validation:XValidation:rule="!oldSelf.destroy || self.destroy",message="destroy: it cannot be taken back"
 // +kubebuilder:validation:XValidation:rule="self.shared || !has(self.hosts) || size(self.hosts) <= 1",message="hosts: a LUN that is not shared has one host at most"
@@ -78,6 +82,18 @@ type LogicalUnitSpec struct {
 	// +optional
 	WriteCache string `json:"writeCache,omitempty"`
 
+	// Striped is set for a volume that is striped over several LUNs, its legs. Such an object has
+	// no LUN of its own: each leg has a LogicalUnit, named after this one with its number, and with
+	// the label gemel.storage/striped. Everything that is asked of this object is passed on to all
+	// legs, and it is Ready and Published when all legs are.
+	// +optional
+	Striped *Striping `json:"striped,omitempty"`
+
+	// Leg says which part of a striped volume the LUN is. The operator writes it, and the rest of
+	// the spec of a leg, from the LogicalUnit of the volume.
+	// +optional
+	Leg *Leg `json:"leg,omitempty"`
+
 	// Volume describes the use of the LUN; it is also stored on the disks.
 	// +optional
 	Volume *VolumeInfo `json:"volume,omitempty"`
@@ -107,6 +123,34 @@ type LogicalUnitSpec struct {
 	// Placement is the location of the LUN.
 	// +optional
 	Placement *Placement `json:"placement,omitempty"`
+}
+
+// Striping is the layout of a striped volume: stripe k of the volume is stripe k/n of leg k mod n.
+type Striping struct {
+	// LUNs is the number of legs. The size of the volume is a multiple of so many MiB.
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=16
+	LUNs int32 `json:"luns"`
+	// StripeBytes is the size of a stripe, a power of two.
+	// +kubebuilder:validation:Enum=65536;131072;262144;524288;1048576
+	StripeBytes int32 `json:"stripeBytes"`
+}
+
+// Leg is one LUN of a striped volume.
+type Leg struct {
+	// Of is the LogicalUnit of the volume.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=250
+	Of string `json:"of"`
+	// UUID is spec.placement.uuid of that LogicalUnit: a later volume of the same name has another.
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
+	UUID string `json:"uuid"`
+	// Number of the leg, from 0.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=15
+	Number int32 `json:"number"`
+	// Striping of the volume.
+	Striping `json:",inline"`
 }
 
 // Source of a LUN. Exactly one field is set.
@@ -276,12 +320,27 @@ type LogicalUnitStatus struct {
 	Hosts []HostMapping `json:"hosts,omitempty"`
 }
 
+// LegMapping is how a host reaches a leg of a striped volume, at the same target as the others.
+type LegMapping struct {
+	// LUN is the LUN number for this host.
+	LUN int32 `json:"lun"`
+	// WWID of the leg.
+	WWID string `json:"wwid"`
+}
+
 // HostMapping is how a host reaches a LUN.
 type HostMapping struct {
 	// IQN of the host.
 	IQN string `json:"iqn"`
-	// LUN is the LUN number for this host, flat addressing; new for each publish.
+	// LUN is the LUN number for this host, flat addressing; new for each publish. For a striped
+	// volume it is that of the first leg.
 	LUN int32 `json:"lun"`
+	// Legs of a striped volume, in their order; empty until the host reaches all of them, and while
+	// it is being fenced.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +optional
+	Legs []LegMapping `json:"legs,omitempty"`
 	// TargetIQN of the pair.
 	TargetIQN string `json:"targetIQN"`
 	// Portals of both nodes, host:port.
@@ -306,7 +365,7 @@ type HostMapping struct {
 	Profile string `json:"profile,omitempty"`
 }
 
-// LogicalUnit is one LUN.
+// LogicalUnit is one LUN, or a volume that is striped over several.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -116,6 +116,7 @@ const (
 	LabelPair    = "gemel.storage/pair"    // TargetPair
 	LabelNode    = "gemel.storage/node"    // "a" or "b"
 	LabelPool    = "gemel.storage/pool"    // pool of a backing volume
+	LabelStriped = "gemel.storage/striped" // of the LogicalUnit of a leg: the LogicalUnit of its striped volume
 
 	// LabelComponent distinguishes Secrets; ComponentCHAP marks the credentials of a worker on a
 	// pair.
@@ -169,6 +170,8 @@ const (
 	ParamCluster   = "cluster"       // StorageCluster; required
 	ParamPreferred = "preferredNode" // "a", "b" or "" (the pair chooses)
 	ParamPinned    = "pinnedNode"    // "a", "b", NoPin or "" (none when created; later it stays)
+	ParamLUNs      = "luns"          // of a striped volume, 2 to 16; "" or "1": one LUN
+	ParamStripe    = "stripeSize"    // of a striped volume, 64Ki to 1Mi; "": 1Mi divided by the LUNs
 	ParamPool      = "pool"          // of the StorageCluster; "": the first one, or that of the source
 	ParamFSType    = "csi.storage.k8s.io/fstype"
 	// ParamWriteCache is WriteBack or WriteThrough. A VolumeAttributesClass supports it,

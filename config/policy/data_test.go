@@ -161,8 +161,8 @@ func TestStorageClass(t *testing.T) {
 	}{
 		{map[string]string{"cluster": ""}, []string{"parameters.cluster: is needed"}},
 		{map[string]string{"cluster": "Main"}, []string{`parameters.cluster: "Main"`}},
-		{map[string]string{"cluster": "main", "replicas": "2", "thin": "no"}, []string{"replicas", "thin", " are unknown: supported parameters are cluster, pool, preferredNode"}},
-		{map[string]string{"cluster": "main", "thin": "no"}, []string{"parameters: thin is unknown: supported parameters are cluster, pool"}},
+		{map[string]string{"cluster": "main", "replicas": "2", "thin": "no"}, []string{"replicas", "thin", " are unknown: supported parameters are cluster, luns, stripeSize, pool, preferredNode"}},
+		{map[string]string{"cluster": "main", "thin": "no"}, []string{"parameters: thin is unknown: supported parameters are cluster, luns, stripeSize, pool"}},
 		{map[string]string{"cluster": "main", "writeCache": "writethrough"}, []string{`parameters.writeCache: "writethrough"`}},
 		{map[string]string{"cluster": "main", "writeCache": "write-through"}, nil},
 		{map[string]string{"cluster": "main", "pool": "Fast"}, []string{`parameters.pool: "Fast"`, "up to 32 of a-z"}},
@@ -174,6 +174,15 @@ func TestStorageClass(t *testing.T) {
 		{map[string]string{"cluster": "main", "pinnedNode": "b"}, nil},
 		{map[string]string{"cluster": "main", fstype: "btrfs"}, []string{fstype + `: "btrfs"`, "xfs or ext4"}},
 		{map[string]string{"cluster": "main"}, nil},
+		{map[string]string{"cluster": "main", "luns": "4"}, nil},
+		{map[string]string{"cluster": "main", "luns": "16", "stripeSize": "64Ki", "pinnedNode": "none"}, nil},
+		{map[string]string{"cluster": "main", "luns": "1"}, nil},
+		{map[string]string{"cluster": "main", "luns": "17"}, []string{`parameters.luns: "17"`, "1 to 16"}},
+		{map[string]string{"cluster": "main", "luns": "0"}, []string{`parameters.luns: "0"`}},
+		{map[string]string{"cluster": "main", "luns": "four"}, []string{`parameters.luns: "four"`}},
+		{map[string]string{"cluster": "main", "luns": "4", "stripeSize": "48Ki"}, []string{`parameters.stripeSize: "48Ki"`}},
+		{map[string]string{"cluster": "main", "stripeSize": "64Ki"}, []string{"parameters.stripeSize", "several LUNs"}},
+		{map[string]string{"cluster": "main", "luns": "2", "preferredNode": "a"}, []string{"parameters.luns", "both nodes"}},
 		{map[string]string{"cluster": "main", "preferredNode": "b", fstype: "ext4", "csi.storage.k8s.io/node-stage-secret-name": "x"}, nil},
 	} {
 		err := try(fmt.Sprintf("class-%d", i), x.parameters)

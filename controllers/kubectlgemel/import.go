@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -124,12 +126,19 @@ func (i *Importer) contents(ctx context.Context, n *count, p *v1alpha1.TargetPai
 		return err
 	}
 	defer done()
+	striped := map[string][]*v1alpha1.LogicalUnit{} // legs, by the UUID of their volume
 	for l, err := range pairclient.LUNs(ctx, c) {
 		if err != nil {
 			return fmt.Errorf("list the LUNs: %w", err)
 		}
 		o, err := logicalunit.FromDisk(p.Name, l)
+		if err == nil && o.Spec.Leg != nil {
+			striped[o.Spec.Leg.UUID] = append(striped[o.Spec.Leg.UUID], o)
+		}
 		i.createFromDisk(ctx, n, o, err)
+	}
+	for _, id := range slices.Sorted(maps.Keys(striped)) {
+		i.create(ctx, n, logicalunit.VolumeOf(striped[id]))
 	}
 	for s, err := range pairclient.Snapshots(ctx, c) {
 		if err != nil {

@@ -74,8 +74,11 @@ func (x *Transfer) one(ctx context.Context, name string, hold *uint32) error {
 	if err := x.Client.Get(ctx, client.ObjectKey{Name: name}, lu); err != nil {
 		return err
 	}
-	if lu.Spec.Placement == nil {
+	switch {
+	case lu.Spec.Placement == nil:
 		return errors.New("it has no LUN yet")
+	case lu.Spec.Striped != nil:
+		return fmt.Errorf("it is striped over %d LUNs: name those that are to move: kubectl get lun -l %s=%s", lu.Spec.Striped.LUNs, v1alpha1.LabelStriped, name)
 	}
 	if err := x.Client.Get(ctx, client.ObjectKey{Name: lu.Spec.Placement.Pair}, p); err != nil {
 		return err

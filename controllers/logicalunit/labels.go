@@ -38,6 +38,7 @@ func diskLabels(lu *v1alpha1.LogicalUnit) map[string]string {
 		setLabel(m, LabelSnap, s.Snapshot)
 	}
 	setTerms(m, lu.Spec.AccessibleFrom)
+	setLeg(m, lu.Spec.Leg)
 	if v := lu.Spec.Volume; v != nil {
 		setLabel(m, v1alpha1.DiskLabelName, v.Name)
 		setLabel(m, v1alpha1.DiskLabelPV, v.Name)
@@ -71,14 +72,18 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("LUN %s (%s) of %s: %w", l.Uuid, l.Name, pair, err)
 	}
+	leg, err := legOf(l.Labels)
+	if err != nil {
+		return nil, fmt.Errorf("LUN %s (%s) of %s: %w", l.Uuid, l.Name, pair, err)
+	}
 	lu := &v1alpha1.LogicalUnit{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "LogicalUnit"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: cluster},
 			Annotations: map[string]string{v1alpha1.AnnotationMade: "true"}},
 		Spec: v1alpha1.LogicalUnitSpec{Cluster: cluster, Size: *resource.NewQuantity(int64(l.SizeBytes), resource.BinarySI),
 			Shared:         l.Labels[v1alpha1.DiskLabelAccess] == v1alpha1.AccessMulti,
-			AccessibleFrom: terms,
-			Placement:      &v1alpha1.Placement{Pair: pair, Pool: l.Labels[v1alpha1.LabelPool], UUID: l.Uuid},
+			AccessibleFrom: terms, Leg: leg,
+			Placement: &v1alpha1.Placement{Pair: pair, Pool: l.Labels[v1alpha1.LabelPool], UUID: l.Uuid},
 			Volume: &v1alpha1.VolumeInfo{Name: cmp.Or(l.Labels[v1alpha1.DiskLabelName], l.Labels[v1alpha1.DiskLabelPV]), PVC: l.Labels[v1alpha1.DiskLabelPVC],
 				Namespace: l.Labels[v1alpha1.DiskLabelNamespace], FSType: l.Labels[v1alpha1.DiskLabelFSType]}}}
 	if lu.Spec.Placement.Pool == "" && l.Volume != v1alpha1.DefaultVolume { // the first pool, which old LUNs do not name, or the label is lost
@@ -92,6 +97,9 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 	}
 	if l.Labels[LabelPrefer] != "" {
 		lu.Spec.PreferredNode = l.PreferredNode // as last modified
+	}
+	if leg != nil {
+		lu.Labels[v1alpha1.LabelStriped] = leg.Of
 	}
 	lu.Spec.PinnedNode = pinOf(l)
 	if l.WriteCache == targetv1.WriteCache_WRITE_CACHE_WRITE_THROUGH {

@@ -73,13 +73,17 @@ func (p *pass) spread(ctx context.Context) error {
 	if p.lun.SpreadGroup == "" {
 		return nil
 	}
-	g, _, known := p.findGroup(ctx)
-	if !known {
-		return nil // it stays as it is until the group can be read
-	}
 	want := noGroup
-	if g != nil {
-		want = client.ObjectKeyFromObject(g).String()
+	if l := p.lu.Spec.Leg; l != nil { // legs stay spread among themselves, whatever group their volume is in
+		want = "striped/" + l.Of
+	} else {
+		g, _, known := p.findGroup(ctx)
+		if !known {
+			return nil // it stays as it is until the group can be read
+		}
+		if g != nil {
+			want = client.ObjectKeyFromObject(g).String()
+		}
 	}
 	if want == p.lun.SpreadGroup {
 		return nil

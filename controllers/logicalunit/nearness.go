@@ -32,10 +32,11 @@ func (p *pass) consumer(ctx context.Context) placement.Location {
 }
 
 // nearHost is the node of the pair that is nearer to a host than the other one; nil if there is
-// none, if the host is not a worker (nil), or where the spec or the spread of a group says where
-// the LUN belongs. It is read from the cache alone: an attach waits for nothing because of it.
+// none, if the host is not a worker (nil), or where the spec, the spread of a group or the other
+// legs of a striped volume say where the LUN belongs. It is read from the cache alone: an attach
+// waits for nothing because of it.
 func (p *pass) nearHost(ctx context.Context, host *v1alpha1.Host) *targetv1.Near {
-	if host == nil || p.lu.Spec.PreferredNode != "" || p.lu.Spec.PinnedNode != "" {
+	if host == nil || p.lu.Spec.Leg != nil || p.lu.Spec.PreferredNode != "" || p.lu.Spec.PinnedNode != "" {
 		return nil
 	}
 	var pair v1alpha1.TargetPair

@@ -45,6 +45,9 @@ func (p *pass) source(ctx context.Context) (s source, err error) {
 	if err := p.readSource(ctx, o, "LogicalUnit", q.LogicalUnit); err != nil {
 		return s, err
 	}
+	if o.Spec.Striped != nil || o.Spec.Leg != nil {
+		return s, finding.New(v1alpha1.ReasonInvalid, "spec.source.logicalUnit: %s is striped, and this release cannot copy striped volumes", q.LogicalUnit)
+	}
 	if o.Spec.Placement == nil || !object.IsMade(o) {
 		return s, finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being created", q.LogicalUnit)
 	}
@@ -73,6 +76,8 @@ func (p *pass) place(ctx context.Context) error {
 		return object.RemoveFinalizer(ctx, p, &p.lu) // no LUN was created; if the cache is stale, the update fails with a conflict
 	case p.lu.Spec.Destroy:
 		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy is set, so no LUN is created: delete the object")
+	case p.lu.Spec.Leg != nil:
+		return p.placeLeg(ctx)
 	}
 	s, err := p.source(ctx)
 	if err != nil {
@@ -159,7 +164,7 @@ func (p *pass) candidates(ctx context.Context, spec *v1alpha1.StorageClusterSpec
 	}
 	count, owned := map[string]int{}, map[string]map[string]int{}
 	for i := range units.Items {
-		if at := units.Items[i].Spec.Placement; at != nil {
+		if at := units.Items[i].Spec.Placement; at != nil && units.Items[i].Spec.Striped == nil { // its legs count
 			count[at.Pair]++
 			if owned[at.Pair] == nil {
 				owned[at.Pair] = map[string]int{}

@@ -63,6 +63,7 @@ type pass struct {
 	listed bool          // the pair has answered, and hosts is current
 	hosts  []v1alpha1.HostMapping
 	exists string // the message of a LUN that is as the spec says
+	legs   legs   // of a striped volume; empty: they were not read
 }
 
 // Reconcile reconciles one LUN with its object and writes the status.
@@ -95,6 +96,9 @@ func (p *pass) reconcile(ctx context.Context) (ready, published error) {
 		if err := object.EnsureFinalizer(ctx, p, &p.lu); err != nil {
 			return err, err
 		}
+	}
+	if p.lu.Spec.Striped != nil {
+		return p.reconcileStriped(ctx)
 	}
 	if p.deleted() && p.lu.Spec.Destroy {
 		err := p.destroy(ctx)

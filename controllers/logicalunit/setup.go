@@ -30,7 +30,7 @@ const workers = 32
 
 // SetupWithManager adds the reconciler to a manager.
 //
-// +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits,verbs=get;list;watch;create;update;patch;delete
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits/finalizers,verbs=update
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots;targetpairs;hosts;consistencygroups,verbs=get;list;watch
@@ -54,6 +54,7 @@ func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return b.
 		// Only changes of the spec: our own writes of status and annotations trigger no reconcile.
 		For(&v1alpha1.LogicalUnit{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.LogicalUnit{}, handler.EnqueueRequestsFromMapFunc(volumeOf), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&v1alpha1.TargetPair{}, handler.EnqueueRequestsFromMapFunc(r.unplacedLUNs), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		Watches(&v1alpha1.TargetPair{}, handler.EnqueueRequestsFromMapFunc(movedLUNs), builder.WithPredicates(predicate.Funcs{UpdateFunc: movesChanged})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers,

@@ -57,6 +57,10 @@ func (p *pass) writeStatus(ctx context.Context, ready, published error) (ctrl.Re
 // setStatus sets the fields. What could not be read stays; in particular observedGeneration stays
 // behind until the pair has reported its mappings, because readers of status.hosts rely on it.
 func (p *pass) setStatus(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
+	if p.lu.Spec.Striped != nil {
+		p.setStripedStatus(s)
+		return
+	}
 	if p.listed {
 		s.ObservedGeneration = p.lu.Generation
 		p.setAttachModes(ctx)

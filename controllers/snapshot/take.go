@@ -37,6 +37,8 @@ func (p *pass) place(ctx context.Context) error {
 		return fmt.Errorf("LogicalUnit %s: %w", p.o.Spec.Source, err)
 	case lu.Spec.Cluster != p.o.Spec.Cluster:
 		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster is %s: the source is in cluster %s", p.o.Spec.Cluster, lu.Spec.Cluster)
+	case lu.Spec.Striped != nil || lu.Spec.Leg != nil:
+		return finding.New(v1alpha1.ReasonInvalid, "spec.source: %s is striped, and this release takes no snapshots of striped volumes", lu.Name)
 	case lu.Spec.Placement == nil || !object.IsMade(&lu):
 		return finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being created", p.o.Spec.Source)
 	}

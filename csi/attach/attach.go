@@ -173,7 +173,7 @@ func (a Attachment) PublishContext() map[string]string {
 		m[KeyStripe], m[KeyLegs] = strconv.FormatInt(a.Stripe, 10), a.legsContext()
 	}
 	if a.Replay {
-		m[KeyReplay] = m[KeyLUN]
+		m[KeyReplay] = strconv.Itoa(int(a.LUN)) // of a striped volume it is refused: nothing publishes one so
 		delete(m, KeyLUN)
 	}
 	if a.Pair != "" {

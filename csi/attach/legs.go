@@ -35,6 +35,17 @@ func (a Attachment) LUNs() []Leg {
 // Layout of a striped volume.
 func (a Attachment) Layout() stripe.Layout { return stripe.Layout{Count: len(a.Legs), Size: a.Stripe} }
 
+// Serves reports whether every LUN of the volume has a path that carries I/O.
+func (s Status) Serves() bool {
+	current := map[int]bool{}
+	for _, p := range s.Paths {
+		if p.Current {
+			current[p.Leg] = true
+		}
+	}
+	return len(current) == len(s.Attachment.LUNs())
+}
+
 func (a Attachment) legsContext() string {
 	legs := make([]string, len(a.Legs))
 	for i, l := range a.Legs {

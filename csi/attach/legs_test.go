@@ -37,6 +37,23 @@ func TestPublishContextOfStripedVolume(t *testing.T) {
 	}
 }
 
+// A volume is served when each of its LUNs has a path.
+func TestStripedVolumeServes(t *testing.T) {
+	s := Status{Attachment: stripedAttachment()}
+	for i := range 4 {
+		if s.Serves() {
+			t.Errorf("with %d LUNs", i)
+		}
+		s.Paths = append(s.Paths, Path{Leg: i, Connected: true}, Path{Leg: i, Current: true})
+	}
+	if !s.Serves() {
+		t.Error("with all LUNs")
+	}
+	if one := (Status{Paths: []Path{{Connected: true}}}); one.Serves() {
+		t.Error("no path is current")
+	}
+}
+
 func TestBadPublishContextOfStripedVolume(t *testing.T) {
 	for name, c := range map[string]struct {
 		change map[string]string

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/internal/stripe"
 )
 
 // Errors of backends. Test for them with errors.Is; the text says what and why.
@@ -53,7 +54,8 @@ type Volume struct {
 	// AccessibleFrom are the topology segments that the volume can be used in; nil: everywhere. It
 	// does not change.
 	AccessibleFrom []map[string]string
-	Mutable        // current values
+	Layout         stripe.Layout // of a striped volume; Count 0: it has one LUN
+	Mutable                      // current values
 }
 
 // Mutable is what can change while a volume is in use. In a request, empty fields keep their
@@ -93,7 +95,7 @@ type GroupSnapshot struct {
 type CreateVolume struct {
 	ID             string // from VolumeID
 	Name           string
-	Size           int64 // bytes, a multiple of SizeStep
+	Size           int64 // bytes, a multiple of SizeStep for each LUN
 	SourceVolume   string
 	SourceSnapshot string
 	Cluster        string // StorageCluster, if the backend needs it
@@ -105,7 +107,9 @@ type CreateVolume struct {
 	// Requisite are topology segments in at least one of which the volume has to be accessible; an
 	// empty one is everywhere. nil: the caller does not care.
 	Requisite []map[string]string
-	Mutable   // empty fields: the pair chooses the node, write-back
+	// Layout of a striped volume; Count 0: one LUN. Only a backend that needs a cluster has them.
+	Layout  stripe.Layout
+	Mutable // empty fields: the pair chooses the node, write-back
 }
 
 // Publish is a request to publish a volume to a host.

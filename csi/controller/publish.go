@@ -57,6 +57,9 @@ func (s *Server) ControllerPublishVolume(ctx context.Context, req *csi.Controlle
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is published to %s", req.VolumeId, strings.Join(others, ", "))
 	}
 	readOnly := req.Readonly || access.ReadOnly()
+	if replay := readOnly && !access.Block && !access.WithoutLog(); replay && v.Layout.Count > 0 {
+		return nil, invalid("readonly: the log of the filesystem of a striped volume cannot be replayed on a worker that may not write it: leave readonly out, and mount it readOnly in the pod")
+	}
 	// MULTI_NODE_SINGLE_WRITER: "Only one of the node can be used as read/write. The rest will be
 	// readonly."
 	writers := slices.DeleteFunc(slices.Clone(v.Writers), func(h string) bool { return h == host })

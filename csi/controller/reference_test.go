@@ -63,7 +63,14 @@ func known(t *testing.T, err error) []string {
 // parameters, in both directions.
 func TestReferenceHasAllParameters(t *testing.T) {
 	const unknown = "no such"
-	parse := func(k, v string) error { _, err := parseParameters(map[string]string{k: v}, true); return err }
+	parse := func(k, v string) error {
+		m := map[string]string{k: v}
+		if k == paramStripe {
+			m[paramLUNs] = "2"
+		}
+		_, err := parseParameters(m, true)
+		return err
+	}
 	modify := func(k, v string) error { _, err := parseMutable(map[string]string{k: v}); return err }
 	for _, c := range []struct {
 		heading string
@@ -87,7 +94,7 @@ func TestReferenceHasAllParameters(t *testing.T) {
 					t.Errorf("%s: the page has %s %q: %v", c.heading, name, v, err)
 				}
 			}
-			if err := c.parse(name, unknown); (err != nil) != (values[name] != nil || name == paramPool) {
+			if err := c.parse(name, unknown); (err != nil) != (values[name] != nil || name == paramPool || name == paramLUNs) {
 				t.Errorf("%s: %s with a value that the page does not have: %v", c.heading, name, err)
 			}
 		}

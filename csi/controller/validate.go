@@ -14,6 +14,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
 	"github.com/gemel-storage/gemel/csi/capability"
+	"github.com/gemel-storage/gemel/internal/stripe"
 )
 
 // DefaultSize of a volume without a requested size, in bytes.
@@ -42,17 +43,17 @@ func checkName(name string) error {
 	return nil
 }
 
-// roundUp rounds a size up to a multiple of backend.SizeStep.
-func roundUp(n int64) (int64, error) {
+// roundUp rounds a size up to a multiple of a step.
+func roundUp(n, step int64) (int64, error) {
 	if n > math.MaxInt64-backend.SizeStep {
 		return 0, status.Errorf(codes.OutOfRange, "capacity_range: %d bytes are more than a volume can have", n)
 	}
-	return (n + backend.SizeStep - 1) / backend.SizeStep * backend.SizeStep, nil
+	return (n + step - 1) / step * step, nil
 }
 
 // chooseSize returns the size of a new volume: at least the required size, the source's and the
 // filesystem's minimum, in whole steps, and at most the limit.
-func chooseSize(r *csi.CapacityRange, source int64, access []capability.Access) (int64, error) {
+func chooseSize(r *csi.CapacityRange, source int64, access []capability.Access, l stripe.Layout) (int64, error) {
 	required, limit := r.GetRequiredBytes(), r.GetLimitBytes()
 	if required < 0 || limit < 0 {
 		return 0, invalid("capacity_range: required_bytes %d and limit_bytes %d must not be negative", required, limit)
@@ -67,21 +68,21 @@ func chooseSize(r *csi.CapacityRange, source int64, access []capability.Access) 
 	case size == 0:
 		size = DefaultSize
 		if limit > 0 && limit < size {
-			size = max(limit/backend.SizeStep*backend.SizeStep, backend.SizeStep)
+			size = max(limit/step(l)*step(l), step(l))
 		}
-	}
-	size, err := roundUp(max(size, source))
-	if err != nil {
-		return 0, err
 	}
 	// "Volume MUST be at least this big": a larger one is what was asked for, unless a limit says
 	// otherwise. Claims of a byte exist, such as those of Kubernetes' own tests of StatefulSets.
 	if access[0].FSType == "xfs" {
 		size = max(size, capability.MinXFS)
 	}
+	size, err := roundUp(max(size, source), step(l))
+	if err != nil {
+		return 0, err
+	}
 	if limit > 0 && size > limit {
 		return 0, status.Errorf(codes.OutOfRange, "capacity_range: limit_bytes %d is below the minimum %d (steps of %d bytes, source %d bytes, XFS %d bytes)",
-			limit, size, backend.SizeStep, source, capability.MinXFS)
+			limit, size, step(l), source, capability.MinXFS)
 	}
 	return size, nil
 }
@@ -111,6 +112,7 @@ var poolName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 type parameters struct {
 	cluster string
 	pool    string
+	layout  stripe.Layout
 	mutable mutable
 	labels  map[string]string
 }
@@ -120,13 +122,18 @@ type parameters struct {
 func parseParameters(m map[string]string, clusters bool) (p parameters, err error) {
 	known := []string{paramPool, paramPreferredNode, paramPinnedNode, paramWriteCache, reservedPrefix + "*"}
 	if clusters {
-		known = append([]string{paramCluster}, known...)
+		known = append([]string{paramCluster, paramLUNs, paramStripe}, known...)
 	}
+	var s striping
 	p.labels = map[string]string{}
 	for k, v := range m {
 		switch {
 		case k == paramCluster && clusters:
 			p.cluster = v
+		case k == paramLUNs && clusters:
+			s.luns = v
+		case k == paramStripe && clusters:
+			s.stripe = v
 		case k == paramPool:
 			if v != "" && !poolName.MatchString(v) {
 				return p, invalid("parameters: %s is %q: the name of a pool has at most 32 characters of a-z, 0-9 and -", k, v)
@@ -146,6 +153,9 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 		default:
 			return p, invalid("parameters: %q is unknown: supported parameters are %s", k, strings.Join(known, ", "))
 		}
+	}
+	if p.layout, err = s.layout(); err != nil {
+		return p, err
 	}
 	return p, p.mutable.consistent("parameters")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
 	"github.com/gemel-storage/gemel/csi/capability"
+	"github.com/gemel-storage/gemel/internal/stripe"
 )
 
 func TestChooseSizeRespectsLimitsAndFilesystem(t *testing.T) {
@@ -42,12 +43,12 @@ func TestChooseSizeRespectsLimitsAndFilesystem(t *testing.T) {
 		{"negative", -1, 0, 0, "", 0, codes.InvalidArgument},
 		{"beyond all", math.MaxInt64, 0, 0, "", 0, codes.OutOfRange},
 	} {
-		got, err := chooseSize(&csi.CapacityRange{RequiredBytes: c.required, LimitBytes: c.limit}, c.source, []capability.Access{{FSType: c.fs, Block: c.fs == ""}})
+		got, err := chooseSize(&csi.CapacityRange{RequiredBytes: c.required, LimitBytes: c.limit}, c.source, []capability.Access{{FSType: c.fs, Block: c.fs == ""}}, stripe.Layout{})
 		if status.Code(err) != c.code || err == nil && got != c.want {
 			t.Errorf("%s: %d, %v; want %d, %v", c.name, got, err, c.want, c.code)
 		}
 	}
-	if got, err := chooseSize(nil, 0, []capability.Access{{Block: true}}); err != nil || got != DefaultSize {
+	if got, err := chooseSize(nil, 0, []capability.Access{{Block: true}}, stripe.Layout{}); err != nil || got != DefaultSize {
 		t.Errorf("no range: %d, %v", got, err)
 	}
 }
@@ -70,7 +71,7 @@ func TestParametersNameUnknownOnes(t *testing.T) {
 			t.Errorf("%s=%s: %v", k, v, err)
 		}
 	}
-	for clusters, says := range map[bool]string{false: "supported parameters are pool, preferredNode", true: "supported parameters are cluster, pool, preferredNode"} {
+	for clusters, says := range map[bool]string{false: "supported parameters are pool, preferredNode", true: "supported parameters are cluster, luns, stripeSize, pool, preferredNode"} {
 		if _, err := parseParameters(map[string]string{"x": ""}, clusters); !strings.Contains(err.Error(), says) {
 			t.Errorf("%v does not say what is allowed", err)
 		}

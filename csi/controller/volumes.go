@@ -42,10 +42,13 @@ func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 		return nil, err
 	}
 	want := backend.CreateVolume{ID: s.backend.VolumeID(req.Name), Name: req.Name, Cluster: params.cluster, Pool: params.pool, Labels: params.labels,
-		Preferred: preferred, Requisite: requisite(req.AccessibilityRequirements), Mutable: mutable.Over(params.mutable.Mutable)}
+		Preferred: preferred, Requisite: requisite(req.AccessibilityRequirements), Layout: params.layout, Mutable: mutable.Over(params.mutable.Mutable)}
 	fstype, mode := accessLabels(access)
 	want.Labels[v1alpha1.DiskLabelName], want.Labels[v1alpha1.DiskLabelFSType], want.Labels[v1alpha1.DiskLabelAccess] = req.Name, fstype, mode
 	if err := setSource(&want, req.VolumeContentSource); err != nil {
+		return nil, err
+	}
+	if err := stripable(&want, access); err != nil {
 		return nil, err
 	}
 	done, err := s.inflight.Start(want.ID)
@@ -72,7 +75,7 @@ func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 	if err != nil {
 		return nil, grpcError(err)
 	}
-	if want.Size, err = chooseSize(req.CapacityRange, source, access); err != nil {
+	if want.Size, err = chooseSize(req.CapacityRange, source, access, want.Layout); err != nil {
 		return nil, err
 	}
 	if v, err = s.backend.CreateVolume(ctx, want); err != nil {
@@ -122,6 +125,8 @@ func matchesRequest(v backend.Volume, want backend.CreateVolume, r *csi.Capacity
 		return exists("in cluster %q, not %q", v.Cluster, want.Cluster)
 	case want.Pool != "" && v.Pool != "" && v.Pool != want.Pool:
 		return exists("in pool %q, not %q", v.Pool, want.Pool)
+	case v.Layout != want.Layout && want.SourceVolume == "" && want.SourceSnapshot == "":
+		return exists("with %s", layoutText(v.Layout))
 	case !fits(v.Size, r):
 		return exists("with %d bytes: not within capacity_range %d to %d", v.Size, r.GetRequiredBytes(), r.GetLimitBytes())
 	}
@@ -288,13 +293,6 @@ func (s *Server) ControllerExpandVolume(ctx context.Context, req *csi.Controller
 			return nil, invalid("volume_capability: %v", err)
 		}
 	}
-	size, err := roundUp(r.RequiredBytes)
-	if err != nil {
-		return nil, err
-	}
-	if r.LimitBytes > 0 && size > r.LimitBytes {
-		return nil, status.Errorf(codes.OutOfRange, "capacity_range: no multiple of %d bytes is within %d to %d", backend.SizeStep, r.RequiredBytes, r.LimitBytes)
-	}
 	done, err := s.inflight.Start(req.VolumeId)
 	if err != nil {
 		return nil, err
@@ -303,6 +301,13 @@ func (s *Server) ControllerExpandVolume(ctx context.Context, req *csi.Controller
 	v, err := s.backend.GetVolume(ctx, req.VolumeId)
 	if err != nil {
 		return nil, grpcError(err)
+	}
+	size, err := roundUp(r.RequiredBytes, step(v.Layout))
+	if err != nil {
+		return nil, err
+	}
+	if r.LimitBytes > 0 && size > r.LimitBytes {
+		return nil, status.Errorf(codes.OutOfRange, "capacity_range: no multiple of %d bytes is within %d to %d", step(v.Layout), r.RequiredBytes, r.LimitBytes)
 	}
 	// "If a volume corresponding to the specified volume ID is already larger than or equal to the
 	// target capacity of the expansion request, the plugin SHOULD reply 0 OK."

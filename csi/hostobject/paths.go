@@ -26,7 +26,7 @@ func byTarget(all []attach.Status) (out []v1alpha1.HostPaths) {
 		if i < 0 {
 			i, out = len(out), append(out, v1alpha1.HostPaths{Target: st.Attachment.TargetIQN})
 		}
-		out[i].LUNs++
+		out[i].LUNs += int32(len(st.Attachment.LUNs()))
 		for _, p := range st.Paths {
 			count(portal(&out[i], p.Portal), p)
 		}

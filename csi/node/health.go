@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -44,20 +45,24 @@ func (n *unlocked) findings(ctx context.Context, r *record) (out []*csi.VolumeHe
 		add(csi.VolumeHealthErrorType_INACCESSIBLE, "AttachmentFailed", "%v: delete the pods that use the volume on this node, so that it is staged again", err)
 		return out
 	}
-	serving, lost, deaf := false, "", ""
+	lost, deaf := "", ""
+	say := func(list *string, p attach.Path) { // once, however many LUNs a striped volume has
+		if s := fmt.Sprintf(" %s (%s)", p.Portal, p.LastError); !strings.Contains(*list, s) {
+			*list += s
+		}
+	}
 	for _, p := range st.Paths {
-		serving = serving || p.Current
 		switch {
 		case !p.Connected:
-			lost += fmt.Sprintf(" %s (%s)", p.Portal, p.LastError)
+			say(&lost, p)
 		case p.NoALUA:
-			deaf += fmt.Sprintf(" %s (%s)", p.Portal, p.LastError)
+			say(&deaf, p)
 		}
 	}
 	switch {
 	case st.NoUnit:
 		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NotMapped", "the target reports that the LUN is not mapped to this node: the volume was detached; delete the pods that use it on this node:%s", lost)
-	case !serving:
+	case !st.Serves():
 		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NoPath", "no path to the LUN works: check the network and the target nodes:%s", lost)
 	case lost != "":
 		add(csi.VolumeHealthErrorType_DEGRADED, "HostRedundancyLost", "paths are missing:%s", lost)
@@ -144,14 +149,10 @@ func (n *unlocked) storageHealth(ctx context.Context) (*csi.NodeGetStorageHealth
 		if err != nil || st.NoUnit {
 			continue
 		}
-		current, missing := false, false
-		for _, p := range st.Paths {
-			current, missing = current || p.Current, missing || !p.Connected
-		}
 		switch {
-		case !current:
+		case !st.Serves():
 			dead++
-		case missing:
+		case slices.ContainsFunc(st.Paths, func(p attach.Path) bool { return !p.Connected }):
 			reduced++
 			fallthrough
 		default:

@@ -124,7 +124,7 @@ func lunOf(ctx context.Context, ns, claim string) string {
 		return name
 	}).WithContext(ctx).ShouldNot(BeEmpty())
 	for _, n := range strings.Fields(name) {
-		if field(ctx, "logicalunit", n, "", "{.spec.volume.namespace}") == ns {
+		if field(ctx, "logicalunit", n, "", "{.spec.volume.namespace}{.spec.leg.of}") == ns { // a leg is none
 			return n
 		}
 	}

@@ -7,6 +7,8 @@ const (
 	striped    = "initiator/striped"
 	holderFile = "csi/attach/userspace/holder/legs.go"
 	ofVolume   = "test/integration/striped"
+
+	reconcilesLUNs = "controllers/logicalunit"
 )
 
 var stripedMutants = []mutant{
@@ -34,6 +36,22 @@ var stripedMutants = []mutant{
 		"LUN: l.LUN, WWID: l.WWID,", "LUN: l.LUN,"), ofVolume, "TestLegThatIsMissingOrAnother"},
 	{ofStriped, "a volume that lacks a LUN does not say so", below(holderFile,
 		"slices.ContainsFunc(l, (*initiator.Device).NoUnit)", "len(l) == 1 && l[0].NoUnit()"), ofVolume, "TestLegIsTakenAway"},
+	{ofStriped, "a host is fenced when one leg has fenced it", below(reconcilesLUNs+"/stripedstatus.go",
+		"		m := l.Status.Host(iqn)\n		if m == nil {\n			whole = false\n			continue\n		}\n", "		m := l.Status.Host(iqn)\n		if m == nil {\n			return out, false\n		}\n"), reconcilesLUNs, "TestHostsOfStripedVolume"},
+	{ofStriped, "a host is published when it reaches one leg", below(reconcilesLUNs+"/stripedstatus.go",
+		"		if m == nil {\n			whole = false\n			continue", "		if m == nil {\n			continue"), reconcilesLUNs, "TestHostsOfStripedVolume"},
+	{ofStriped, "what a leg said of an earlier spec counts", below(reconcilesLUNs+"/stripedstatus.go",
+		"return l.Status.ObservedGeneration != l.Generation })\n}", "return l.Status.ObservedGeneration > l.Generation })\n}"), reconcilesLUNs, "TestHostsOfStripedVolume"},
+	{ofStriped, "a volume takes over the legs of an earlier one", below(reconcilesLUNs+"/striped.go",
+		"l.Of != p.lu.Name || l.UUID != p.lu.Spec.Placement.UUID {", "l.Of != p.lu.Name {"), reconcilesLUNs, "TestEndOfStripedVolume"},
+	{ofStriped, "a volume is made when its first leg is", below(reconcilesLUNs+"/striped.go",
+		"made = made && object.IsMade(p.legs[i])", "made = object.IsMade(p.legs[0])"), reconcilesLUNs, "TestStripedVolumeSumsUpItsLegs"},
+	{ofStriped, "a volume goes before its legs", below(reconcilesLUNs+"/striped.go",
+		"	if len(left) > 0 {\n		return finding", "	if len(left) > 16 {\n		return finding"), reconcilesLUNs, "TestEndOfStripedVolume"},
+	{ofStriped, "all legs have one home", below(reconcilesLUNs+"/striped.go",
+		"homes[(int(l.Number)+slices", "homes[(0*int(l.Number)+slices"), reconcilesLUNs, "TestHomesOfLegs"},
+	{ofStriped, "a striped volume may be used by several workers", below("csi/controller/striped.go",
+		"		if a.MultiNode() {", "		if a.MultiNode() && a.Block == (a.FSType != \"\") {"), "csi/controller", "TestWhatCannotBeStriped"},
 	{ofStriped, "the kernel attaches the first LUN of a striped volume", below("csi/attach/kernel/identity.go",
 		"	if a.Striped() {", "	if a.Striped() && a.WWID != \"\" {"), "csi/attach/kernel", "TestStripedVolumeIsRefused"},
 }

@@ -39,7 +39,7 @@ func VolumeKeys(o client.Object) (out []string) {
 // UnitKeys are the values of UnitIndex.
 func UnitKeys(o client.Object) []string {
 	lu, ok := o.(*v1alpha1.LogicalUnit)
-	if !ok || lu.Spec.Volume == nil || lu.Spec.Volume.PVC == "" {
+	if !ok || lu.Spec.Volume == nil || lu.Spec.Volume.PVC == "" || lu.Spec.Leg != nil { // a claim is of the striped volume
 		return nil
 	}
 	return []string{claimKey(lu.Spec.Volume.Namespace, lu.Spec.Volume.PVC)}

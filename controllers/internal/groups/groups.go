@@ -188,6 +188,8 @@ func MemberOf(claim string, lu *v1alpha1.LogicalUnit, now time.Time) placement.M
 	m := placement.Member{Name: claim, Pair: at.Pair, Owner: lu.Status.Owner,
 		Home: cmp.Or(s.PinnedNode, s.PreferredNode, lu.Status.PinnedNode, lu.Status.PreferredNode, at.Home)}
 	switch pin := cmp.Or(s.PinnedNode, lu.Status.PinnedNode); {
+	case s.Striped != nil: // it has no home of its own, and counts at no node
+		m.Home, m.Owner, m.Fixed = "", "", "the volume is striped: its LUNs are spread over both nodes"
 	case pin != "":
 		m.Fixed = "the LUN is pinned to node " + pin
 	case s.PreferredNode != "":

@@ -169,6 +169,10 @@ func TestMemberOf(t *testing.T) {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
+	striped := &v1alpha1.LogicalUnit{Spec: v1alpha1.LogicalUnitSpec{Striped: &v1alpha1.Striping{LUNs: 2}, Placement: &v1alpha1.Placement{Pair: "p", Home: "a"}}}
+	if m := MemberOf("d0", striped, now); m.Home+m.Owner != "" || !strings.Contains(m.Fixed, "striped") {
+		t.Errorf("a striped volume counts at a node: %+v", m)
+	}
 	placed := &v1alpha1.LogicalUnit{Spec: v1alpha1.LogicalUnitSpec{Placement: &v1alpha1.Placement{Pair: "p", Home: "b"}}}
 	got := Members([]Claim{{Name: "d0"}, {Name: "d1", LUN: &v1alpha1.LogicalUnit{}}, {Name: "d2", LUN: placed}}, now)
 	if !reflect.DeepEqual(got, []placement.Member{{Name: "d2", Pair: "p", Home: "b"}}) {

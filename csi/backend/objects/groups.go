@@ -192,6 +192,8 @@ func (b *Backend) together(ctx context.Context, sources []string) (cluster strin
 		switch {
 		case err != nil:
 			return "", err
+		case lu.Spec.Striped != nil:
+			return "", fmt.Errorf("%w: volume %s is striped, and this release takes no snapshots of striped volumes", backend.ErrNotTogether, id)
 		case i > 0 && lu.Spec.Cluster != cluster:
 			return "", fmt.Errorf("%w: volume %s is in StorageCluster %s, volume %s in %s: take one group snapshot of each StorageCluster", backend.ErrNotTogether, sources[0], cluster, id, lu.Spec.Cluster)
 		case lu.Spec.Size.Cmp(*lu.Status.Size) > 0:

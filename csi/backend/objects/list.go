@@ -40,7 +40,7 @@ func (b *Backend) ListVolumes(ctx context.Context, p backend.Page) ([]backend.Vo
 		return nil, "", apiError("volumes", "", err)
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(lu v1alpha1.LogicalUnit) bool {
-		return lu.Spec.Destroy || lu.Annotations[v1alpha1.AnnotationMade] != "true"
+		return lu.Spec.Leg != nil || lu.Spec.Destroy || lu.Annotations[v1alpha1.AnnotationMade] != "true"
 	})
 	items, next, err := page(list.Items, func(lu *v1alpha1.LogicalUnit) string { return lu.Name }, p)
 	if err != nil {

@@ -74,6 +74,9 @@ func (b *Backend) unit(ctx context.Context, id string) (*v1alpha1.LogicalUnit, e
 	if err := b.c.Get(ctx, client.ObjectKey{Name: id}, &lu); err != nil {
 		return nil, apiError("volume", id, err)
 	}
+	if lu.Spec.Leg != nil { // it is never used by itself
+		return nil, fmt.Errorf("%w: %s is a part of the striped volume %s, and no volume", backend.ErrNotFound, id, lu.Spec.Leg.Of)
+	}
 	return &lu, nil
 }
 

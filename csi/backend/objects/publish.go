@@ -43,7 +43,7 @@ func (b *Backend) Publish(ctx context.Context, req backend.Publish) (attach.Atta
 		if now.Status.ObservedGeneration >= generation {
 			m := now.Status.Host(req.HostIQN)
 			// A mapping of the other kind is about to end: the log has just been replayed.
-			if m != nil && now.Status.WWID != "" && m.ReadOnly != want.Writes() {
+			if m != nil && reachable(now, m) && m.ReadOnly != want.Writes() {
 				found, replay = m.DeepCopy(), want.Replay
 				return true, nil
 			}
@@ -56,9 +56,24 @@ func (b *Backend) Publish(ctx context.Context, req backend.Publish) (attach.Atta
 	if err != nil {
 		return attach.Attachment{}, err
 	}
-	return attach.Attachment{VolumeID: lu.Name, Generation: uint64(found.Generation), HostIQN: found.IQN, TargetIQN: found.TargetIQN,
+	a := attach.Attachment{VolumeID: lu.Name, Generation: uint64(found.Generation), HostIQN: found.IQN, TargetIQN: found.TargetIQN,
 		Portals: found.Portals, LUN: uint16(found.LUN), WWID: lu.Status.WWID, ReadOnly: found.ReadOnly, Replay: replay,
-		Pair: lu.Spec.Placement.Pair, Enroll: found.CHAPUser != ""}, nil
+		Pair: lu.Spec.Placement.Pair, Enroll: found.CHAPUser != ""}
+	if s := lu.Spec.Striped; s != nil {
+		a.LUN, a.Stripe = 0, int64(s.StripeBytes)
+		for _, l := range found.Legs {
+			a.Legs = append(a.Legs, attach.Leg{LUN: uint16(l.LUN), WWID: l.WWID})
+		}
+	}
+	return a, nil
+}
+
+// reachable reports whether a mapping says all that the host needs: of a striped volume, every leg.
+func reachable(lu *v1alpha1.LogicalUnit, m *v1alpha1.HostMapping) bool {
+	if s := lu.Spec.Striped; s != nil {
+		return len(m.Legs) == int(s.LUNs)
+	}
+	return lu.Status.WWID != ""
 }
 
 // addHost adds the host to the spec.

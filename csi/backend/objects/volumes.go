@@ -16,6 +16,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
+	"github.com/gemel-storage/gemel/internal/stripe"
 )
 
 // volume converts a LogicalUnit. Hosts are those of the spec and those still mapped.
@@ -34,6 +35,9 @@ func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
 	}
 	if lu.Spec.Placement != nil {
 		v.Pair = lu.Spec.Placement.Pair
+	}
+	if s := lu.Spec.Striped; s != nil {
+		v.Layout = stripe.Layout{Count: int(s.LUNs), Size: int64(s.StripeBytes)}
 	}
 	if i := lu.Spec.Volume; i != nil {
 		v.Name = i.Name
@@ -93,6 +97,9 @@ func unitOf(req backend.CreateVolume) *v1alpha1.LogicalUnit {
 			Volume: &v1alpha1.VolumeInfo{Name: req.Name, PVC: req.Labels[v1alpha1.DiskLabelPVC], Namespace: req.Labels[v1alpha1.DiskLabelNamespace], FSType: req.Labels[v1alpha1.DiskLabelFSType]}}}
 	if lu.Spec.Volume.FSType == v1alpha1.FSTypeBlock {
 		lu.Spec.Volume.FSType = ""
+	}
+	if l := req.Layout; l.Count > 0 {
+		lu.Spec.Striped = &v1alpha1.Striping{LUNs: int32(l.Count), StripeBytes: int32(l.Size)}
 	}
 	if req.SourceVolume != "" || req.SourceSnapshot != "" {
 		lu.Spec.Source = &v1alpha1.Source{LogicalUnit: req.SourceVolume, Snapshot: req.SourceSnapshot}
@@ -179,6 +186,8 @@ func sameSpec(old, want *v1alpha1.LogicalUnit) error {
 		differs = "pool " + poolOf(old)
 	case old.Spec.Size.Cmp(want.Spec.Size) != 0:
 		differs = "size " + old.Spec.Size.String()
+	case !equal(old.Spec.Striped, want.Spec.Striped):
+		differs = "number of LUNs or size of stripes"
 	case !equal(old.Spec.Source, want.Spec.Source):
 		differs = "source"
 	case old.Spec.Shared != want.Spec.Shared || old.Spec.Volume.FSType != want.Spec.Volume.FSType:

@@ -132,12 +132,13 @@ func (r *rig) survived(c crasher, s step, n int, landed bool, err error) (crashe
 
 // everyCrash plays life after life: in each of them, each step is crashed at its n-th call, until
 // no step has as many.
-func (r *rig) everyCrash(c crasher, run func(step) error) {
+func (r *rig) everyCrash(c crasher, life func(name string) []step, run func(step) error) {
+	r.Helper()
 	total := 0
 	for _, landed := range []bool{false, true} {
 		for n := 1; ; n++ {
 			hit := 0
-			for _, s := range r.life(fmt.Sprintf("v-%v-%d", landed, n)) {
+			for _, s := range life(fmt.Sprintf("v-%v-%d", landed, n)) {
 				c.arm(n, landed)
 				began := time.Now()
 				err := run(s)
@@ -152,7 +153,7 @@ func (r *rig) everyCrash(c crasher, run func(step) error) {
 			if hit == 0 {
 				break
 			}
-			if n > 20 {
+			if n > 60 {
 				r.Fatal("there is no end of calls")
 			}
 		}
@@ -203,7 +204,7 @@ func TestOperatorCrashesAtAPI(t *testing.T) {
 	r.ok(err)
 	defer p.Close()
 	c := &sticky{crasher: apiCrash{p}}
-	r.everyCrash(c, r.operated(c, func() (*operator.Operator, error) { return operator.Start(r.ctx, p.Config(), r.pair, nil) }))
+	r.everyCrash(c, r.life, r.operated(c, func() (*operator.Operator, error) { return operator.Start(r.ctx, p.Config(), r.pair, nil) }))
 }
 
 // The operator dies at any of its calls to the pair.
@@ -211,7 +212,7 @@ func TestOperatorCrashesAtPair(t *testing.T) {
 	r := start(t, 8*time.Minute)
 	f := &faultyPairs{}
 	c := &sticky{crasher: f}
-	r.everyCrash(c, r.operated(c, func() (*operator.Operator, error) {
+	r.everyCrash(c, r.life, r.operated(c, func() (*operator.Operator, error) {
 		return operator.Start(r.ctx, r.cfg, r.pair, func(p pairconn.Pairs) pairconn.Pairs { f.Pairs = p; return f })
 	}))
 }
@@ -237,7 +238,7 @@ func TestDriverCrashes(t *testing.T) {
 	r.ok(err)
 	defer p.Close()
 	c := &sticky{crasher: apiCrash{p}}
-	r.everyCrash(c, func(s step) error {
+	r.everyCrash(c, r.life, func(s step) error {
 		k, err := operator.Client(p.Config())
 		if err != nil {
 			return err

@@ -1,0 +1,78 @@
+package controller
+
+import (
+	"strconv"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/backend"
+	"github.com/gemel-storage/gemel/csi/capability"
+	"github.com/gemel-storage/gemel/internal/stripe"
+)
+
+// Parameters of a StorageClass for striped volumes.
+const (
+	paramLUNs   = v1alpha1.ParamLUNs
+	paramStripe = v1alpha1.ParamStripe
+)
+
+var stripeSizes = map[string]int64{"64Ki": 64 << 10, "128Ki": 128 << 10, "256Ki": 256 << 10, "512Ki": 512 << 10, "1Mi": 1 << 20}
+
+// striping is what a StorageClass says of stripes, as text; empty where it says nothing.
+type striping struct{ luns, stripe string }
+
+// layout of the volumes of a class; Count 0: one LUN.
+func (s striping) layout() (l stripe.Layout, err error) {
+	count := 1
+	if s.luns != "" {
+		if count, err = strconv.Atoi(s.luns); err != nil || count < 1 || count > stripe.MaxCount {
+			return l, invalid("parameters: %s is %q: use a number from 1 to %d", paramLUNs, s.luns, stripe.MaxCount)
+		}
+	}
+	if count == 1 {
+		if s.stripe != "" {
+			return l, invalid("parameters: %s is for volumes with several LUNs: set %s to 2 or more, or leave %s out", paramStripe, paramLUNs, paramStripe)
+		}
+		return l, nil
+	}
+	l = stripe.Default(count)
+	if s.stripe == "" {
+		return l, nil
+	}
+	size, ok := stripeSizes[s.stripe]
+	if !ok {
+		return l, invalid("parameters: %s is %q: use 64Ki, 128Ki, 256Ki, 512Ki or 1Mi", paramStripe, s.stripe)
+	}
+	l.Size = size
+	return l, nil
+}
+
+// stripable refuses what a striped volume cannot be used for, or made from.
+func stripable(want *backend.CreateVolume, access []capability.Access) error {
+	if want.Layout.Count == 0 {
+		return nil
+	}
+	for _, a := range access {
+		if a.MultiNode() {
+			return invalid("parameters: %s is %d: a striped volume is for one worker at a time, and %s is not: a persistent reservation reaches one of its LUNs only", paramLUNs, want.Layout.Count, a.Mode)
+		}
+	}
+	switch {
+	case want.SourceVolume != "" || want.SourceSnapshot != "":
+		return invalid("volume_content_source: this release cannot make copies with parameters.%s: leave it out, or create an empty volume and copy the data", paramLUNs)
+	case want.PreferredNode != "":
+		return invalid("parameters: %s: the LUNs of a striped volume are spread over both nodes: leave %s or %s out", paramPreferredNode, paramPreferredNode, paramLUNs)
+	case want.PinnedNode != "" && want.PinnedNode != v1alpha1.NoPin:
+		return invalid("parameters: %s: the LUNs of a striped volume are spread over both nodes: leave %s or %s out", paramPinnedNode, paramPinnedNode, paramLUNs)
+	}
+	return nil
+}
+
+// step is the unit of the sizes of a volume: each of its LUNs has a size in backend.SizeStep.
+func step(l stripe.Layout) int64 { return backend.SizeStep * int64(max(l.Count, 1)) }
+
+func layoutText(l stripe.Layout) string {
+	if l.Count == 0 {
+		return "one LUN"
+	}
+	return strconv.Itoa(l.Count) + " LUNs and stripes of " + strconv.FormatInt(l.Size, 10) + " bytes"
+}
