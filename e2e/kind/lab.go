@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -67,31 +66,53 @@ func killTarget(ctx context.Context, worker, node string) {
 	on(ctx, worker, "pkill -KILL -f "+targetProcess(node))
 }
 
+// killer reads the metrics of a target node until it holds members of a group snapshot, for two
+// minutes at most, and then kills the processes whose ids it is given. Milliseconds count, so it is
+// one process, and begins none.
+const killer = `use IO::Socket::INET;
+$| = 1;
+my ($end, $said) = (time + 120, 0);
+while (time < $end) {
+  my $s = IO::Socket::INET->new("%s:9260") or next;
+  print $s "GET /metrics HTTP/1.0\r\n\r\n";
+  while (<$s>) {
+    if (/^gemel_group_holds [1-9]/) { kill 9, @ARGV; print "killed\n"; exit 0 }
+    last if /^gemel_group_holds /;
+  }
+  print "reads\n" unless $said++;
+  select(undef, undef, undef, 0.002);
+}
+print "saw no hold in $said looks\n";
+`
+
 // killWhenHeld kills processes on workers as soon as a target node holds members of a group
-// snapshot, within two minutes. Some milliseconds count: the processes are looked up before, and
-// the metrics are read over one connection. What it returns waits until they are killed on all of
-// the workers.
+// snapshot. It returns when it reads the metrics; what it returns waits until the processes are
+// killed on all of the workers.
 func killWhenHeld(ctx context.Context, node, process string, workers ...string) (wait func()) {
 	GinkgoHelper()
 	address := field(ctx, "pod", targetPod(node), namespace, "{.status.podIP}")
 	Expect(address).NotTo(BeEmpty())
-	var all sync.WaitGroup
+	said := func(w string) func() string { return func() string { return on(ctx, w, "cat /run/killer") } }
 	for _, w := range workers {
-		all.Go(func() {
-			defer GinkgoRecover()
-			on(ctx, w, fmt.Sprintf("p=$(pgrep -f %s) && curl -s -m 5 --rate 100/s 'http://%s:9260/metrics?n=[1-12000]' | grep -q -m 1 '^gemel_group_holds [1-9]' && kill -KILL $p", process, address))
-		})
+		on(ctx, w, fmt.Sprintf("p=$(pgrep -f %s) && (exec nice -n -20 perl -e '%s' $p >/run/killer 2>&1 &)", process, fmt.Sprintf(killer, address)))
+		Eventually(said(w)).WithContext(ctx).Should(ContainSubstring("reads"))
 	}
-	return all.Wait
+	return func() {
+		GinkgoHelper()
+		for _, w := range workers {
+			Eventually(said(w)).WithContext(ctx).WithTimeout(2*time.Minute + 10*time.Second).Should(Or(ContainSubstring("killed"), ContainSubstring("saw no hold")))
+			Expect(said(w)()).To(ContainSubstring("killed"), "on "+w)
+		}
+	}
 }
 
-// slowTarget stops the process of a target node for 100 of 106 ms, for a minute at most or until
+// slowTarget stops the process of a target node for 150 of 156 ms, for a minute at most or until
 // the test ends or what it returns is called. The process is looked up once: a search of all
 // processes takes longer than it is to run.
 func slowTarget(ctx context.Context, worker, node string) (restore func(ctx context.Context)) {
 	GinkgoHelper()
 	restore = func(ctx context.Context) { on(ctx, worker, "rm -f /run/slow; pkill -CONT -f "+targetProcess(node)) }
-	on(ctx, worker, fmt.Sprintf("touch /run/slow; (p=$(pgrep -f %s); for i in $(seq 600); do test -e /run/slow || break; kill -STOP $p; sleep 0.1; kill -CONT $p; sleep 0.006; done; kill -CONT $p) >/dev/null 2>&1 &",
+	on(ctx, worker, fmt.Sprintf("touch /run/slow; (p=$(pgrep -f %s); for i in $(seq 400); do test -e /run/slow || break; kill -STOP $p; sleep 0.15; kill -CONT $p; sleep 0.006; done; kill -CONT $p) >/dev/null 2>&1 &",
 		targetProcess(node)))
 	DeferCleanup(restore, NodeTimeout(time.Minute))
 	return restore

@@ -67,6 +67,7 @@ parameters:
 
 		By("deleting it")
 		deletePod(ctx, ns, "app")
+		deletePod(ctx, ns, "load")
 		kubectl(ctx, "delete", "pvc", "data", "-n", ns, "--wait=true", "--timeout=120s")
 		Eventually(func() string {
 			return kubectl(ctx, "get", "logicalunit", "-o", "name", "-l", "gemel.storage/striped="+volume) + kubectl(ctx, "get", "logicalunit", volume, "-o", "name", "--ignore-not-found")
