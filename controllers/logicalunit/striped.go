@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -214,21 +215,12 @@ func (p *pass) destroyLegs(ctx context.Context) error {
 // not, or that a leg has not said anything of its spec yet.
 func (p *pass) legsAre(kind string) error {
 	for i, leg := range p.legs {
-		c := conditionOf(leg, kind)
+		c := meta.FindStatusCondition(leg.Status.Conditions, kind)
 		switch {
 		case c == nil || c.ObservedGeneration != leg.Generation || leg.Status.ObservedGeneration != leg.Generation && c.Status == metav1.ConditionTrue:
 			return finding.New(v1alpha1.ReasonProgressing, "leg %d, LogicalUnit %s, is being reconciled", i, leg.Name)
 		case c.Status != metav1.ConditionTrue:
 			return finding.New(c.Reason, "leg %d, LogicalUnit %s: %s", i, leg.Name, c.Message)
-		}
-	}
-	return nil
-}
-
-func conditionOf(lu *v1alpha1.LogicalUnit, kind string) *metav1.Condition {
-	for i := range lu.Status.Conditions {
-		if lu.Status.Conditions[i].Type == kind {
-			return &lu.Status.Conditions[i]
 		}
 	}
 	return nil
