@@ -57,7 +57,10 @@ func (p *pass) reconcileStriped(ctx context.Context) (ready, published error) {
 	// hosts stay what they were.
 	live := p.lu.Status.ObservedGeneration != p.lu.Generation || !p.made() || p.deleted()
 	for {
-		if err := p.readLegs(ctx, live); err != nil {
+		if foreign, err := p.readLegs(ctx, live); err != nil {
+			return err, err
+		} else if foreign != "" {
+			err := finding.New(v1alpha1.ReasonInvalid, "LogicalUnit %s is no leg of this volume, but was there before it: delete it, or give the volume another name", foreign)
 			return err, err
 		}
 		if err := p.ensureLegs(ctx); err != nil {
@@ -71,8 +74,9 @@ func (p *pass) reconcileStriped(ctx context.Context) (ready, published error) {
 	return p.legsAre(v1alpha1.ConditionReady), p.legsAre(v1alpha1.ConditionPublished)
 }
 
-// readLegs reads the legs, live without the cache.
-func (p *pass) readLegs(ctx context.Context, live bool) error {
+// readLegs reads the legs, live without the cache. foreign has the name of one of them, and is
+// none of this volume's.
+func (p *pass) readLegs(ctx context.Context, live bool) (foreign string, err error) {
 	var from client.Reader = p.Client
 	if live {
 		from = p.Live
@@ -85,14 +89,15 @@ func (p *pass) readLegs(ctx context.Context, live bool) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("leg %d: %w", i, err)
+			return "", fmt.Errorf("leg %d: %w", i, err)
 		}
 		if l := leg.Spec.Leg; l == nil || l.Of != p.lu.Name || l.UUID != p.lu.Spec.Placement.UUID {
-			return finding.New(v1alpha1.ReasonInvalid, "LogicalUnit %s is no leg of this volume, but was there before it: delete it, or give the volume another name", leg.Name)
+			foreign = leg.Name
+			continue
 		}
 		p.legs[i] = leg
 	}
-	return nil
+	return foreign, nil
 }
 
 // leg is the object of a leg as the spec of the volume says.
@@ -185,7 +190,7 @@ func (p *pass) destroyLegs(ctx context.Context) error {
 	if err := object.Confirm(ctx, p.Live, p.lu); err != nil {
 		return err
 	}
-	if err := p.readLegs(ctx, true); err != nil {
+	if _, err := p.readLegs(ctx, true); err != nil { // what is not of this volume stays
 		return err
 	}
 	var left []string

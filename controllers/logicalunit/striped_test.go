@@ -240,8 +240,22 @@ func TestEndOfStripedVolume(t *testing.T) {
 	if err := f.c.Create(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}
-	if lu, _, err := f.look(); err != nil || condition(lu, "Ready") != "False Invalid" {
+	lu, _, err := f.look()
+	if err != nil || condition(lu, "Ready") != "False Invalid" {
 		t.Errorf("%+v, %v", lu.Status, err)
+	}
+	f.spec(func(lu *v1alpha1.LogicalUnit) { lu.Spec.Destroy = true })
+	if lu, _, _ = f.look(); f.c.Delete(t.Context(), lu) != nil {
+		t.Fatal("the volume cannot be deleted")
+	}
+	if _, err := f.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(lu)}); err != nil {
+		t.Error(err)
+	}
+	if err := f.c.Get(t.Context(), client.ObjectKeyFromObject(lu), lu); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("the leg of another volume keeps this one: %v", err)
+	}
+	if leg := f.leg(1); leg.Spec.Destroy || !leg.DeletionTimestamp.IsZero() {
+		t.Errorf("the leg of another volume is destroyed: %+v", leg)
 	}
 }
 
