@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/meta"
@@ -95,8 +96,19 @@ func (p *testPair) snapshot(ctx context.Context, snap, lun string) error {
 func (p *testPair) begin(snap, lun string) (done <-chan error) {
 	p.t.Helper()
 	c := make(chan error, 1)
-	go func() { c <- p.snapshot(p.ctx, snap, lun) }()
-	p.until("the snapshot is marked", func() bool { return p.stage(snap) == meta.Copying })
+	ask := func() { c <- p.snapshot(p.ctx, snap, lun) }
+	go ask()
+	p.until("the snapshot is marked", func() bool {
+		select {
+		case err := <-c: // asked while the other node left: callers ask again
+			if status.Code(err) != codes.Unavailable {
+				p.t.Fatal(err)
+			}
+			go ask()
+		default:
+		}
+		return p.stage(snap) == meta.Copying
+	})
 	return c
 }
 
