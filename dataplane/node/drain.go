@@ -20,8 +20,10 @@ var errNoOwnership = fmt.Errorf("the other node is of a release that knows no dr
 // is emptied. A call that ends between the two is made again: the drain stands, and the rest of the
 // LUNs is moved, by that call or by the chair.
 func (n *Node) Drain(ctx context.Context, node pair.Node, d time.Duration, reason string) (moved int, pause time.Duration, err error) {
-	if v := n.View(); v.Record.Both() && !n.peerKnows(featureOwnership) {
-		return 0, 0, errNoOwnership
+	if v := n.View(); v.Record.Both() {
+		if err := n.bothKnow(errNoOwnership); err != nil {
+			return 0, 0, err
+		}
 	}
 	at := meta.Now()
 	if _, err := n.propose(ctx, &meta.Entry{Drain: &meta.Drain{Node: node.String(), At: at, Until: at.Add(d), Reason: reason}}); err != nil || d == 0 {
@@ -54,10 +56,11 @@ func (n *Node) bothKnow(tooOld error) error {
 		return nil
 	case !v.Linked:
 		return fmt.Errorf("the other node is not connected, and may be of a release that cannot apply this: %w", control.ErrUnavailable)
-	case !n.peerKnows(featureOwnership):
-		return tooOld
 	}
-	return nil
+	if knows, err := n.linkKnows(featureOwnership); err != nil || knows {
+		return err
+	}
+	return tooOld
 }
 
 // pinnable refuses a pin, or its end, that the other node would pass over.

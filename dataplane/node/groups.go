@@ -31,10 +31,11 @@ func (n *Node) groupsKnown() error {
 		return nil
 	case !v.Linked:
 		return fmt.Errorf("the other node is not connected, and may be of a release that knows no group snapshots: %w", control.ErrUnavailable)
-	case !n.peerKnows(featureGroups) || !n.peerKnows(featureCopies):
-		return errNoGroups
 	}
-	return nil
+	if know, err := n.linkKnows(featureGroups, featureCopies); err != nil || know {
+		return err
+	}
+	return errNoGroups
 }
 
 // BeginGroup implements control.Node.

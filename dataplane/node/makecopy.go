@@ -20,7 +20,7 @@ func (n *Node) lazyCopies() (bool, error) {
 	case !v.Linked:
 		return false, fmt.Errorf("the other node is not connected: %w", control.ErrUnavailable)
 	}
-	return n.peerKnows(featureCopies), nil
+	return n.linkKnows(featureCopies)
 }
 
 // makeCopy makes a snapshot or a clone: files first, then, with the source's changes held, the

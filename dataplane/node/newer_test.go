@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/store"
@@ -125,5 +126,25 @@ func TestStateDirOfANewerRelease(t *testing.T) {
 		if err := open(p.cfg[0]); err != nil {
 			t.Fatalf("%s, taken out again: %v", c.name, err)
 		}
+	}
+}
+
+// A link that has gone since the node looked says nothing of the other node's release: nothing is
+// done as with a release before, and nothing is refused for one.
+func TestLinkThatHasGoneIsNoReleaseBefore(t *testing.T) {
+	p := newTestPair(t).startBoth()
+	n := p.nodes[0]
+	link := n.peer.linkN.Load()
+	n.peer.linkN.Store(link + 1000) // as it is from the moment on at which the next one is expected
+	_, lazy := n.lazyCopies()
+	pins, groups := n.pinnable("b"), n.groupsKnown()
+	n.peer.linkN.Store(link)
+	for what, err := range map[string]error{"copies": lazy, "pins": pins, "group snapshots": groups} {
+		if !errors.Is(err, control.ErrUnavailable) || errors.Is(err, control.ErrUnsupported) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if ok, err := n.lazyCopies(); err != nil || !ok {
+		t.Error(ok, err)
 	}
 }

@@ -59,7 +59,9 @@ func (n *Node) sealNow(ctx context.Context) {
 	theirs := copyReply{mine} // a member that is alone
 	if paired {
 		theirs = copyReply{}
-		if !n.peerKnows(featureCopies) { // it has applied no Mark: what it has, a resync has brought
+		if knows, err := n.linkKnows(featureCopies); err != nil {
+			return // it is asked again when it is linked
+		} else if !knows { // it has applied no Mark: what it has, a resync has brought
 			theirs.Standings = map[string]copyStanding{}
 			for _, c := range list {
 				theirs.Standings[c.UUID] = copyStanding{Whole: true}

@@ -36,6 +36,16 @@ func (n *Node) peerKnows(feature string) bool {
 	return ok && neg.Has(feature)
 }
 
+// linkKnows is peerKnows where a release before is treated in another way, and not only asked for
+// less: a link that has gone since the caller looked says nothing of the other node. errNoLink.
+func (n *Node) linkKnows(features ...string) (bool, error) {
+	neg, ok := n.peer.link.Negotiated(n.peer.linkN.Load())
+	if !ok {
+		return false, errNoLink
+	}
+	return !slices.ContainsFunc(features, func(f string) bool { return !neg.Has(f) }), nil
+}
+
 // misread tells that the other node would put LUNs elsewhere: they lie in backing volumes, and its
 // release knows one only.
 func (n *Node) misread(volumes map[string]int) bool {

@@ -27,6 +27,8 @@ var copyMutants = []mutant{
 		"	for len(c.busy) > 0 {\n		c.moved.Wait()\n	}\n", ""), "dataplane/store", "TestDropWaitsForWhatIsUnderWay"},
 	{ofCopies, "a copy is complete before it is durable", below("dataplane/store/copying.go",
 		"	err := c.dst.Checkpoint()\n", "	var err error\n"), "dataplane/store", "TestCompleteIsDurable"},
+	{ofCopies, "a link that has gone is a release before", below("dataplane/node/volumes.go",
+		"	if !ok {\n		return false, errNoLink\n	}\n", "	if !ok {\n		return false, nil\n	}\n"), "dataplane/node", "TestLinkThatHasGoneIsNoReleaseBefore"},
 	{ofCopies, "the other node's standing does not count", below("dataplane/node/sealcopies.go",
 		"		n.conclude(ctx, c, self, other)\n", "		other = copyStanding{Sealed: true}\n		n.conclude(ctx, c, self, other)\n"), "dataplane/node", "TestNoSpaceForACopy"},
 	{ofCopies, "a copy of an earlier life counts", below("dataplane/node/copies.go",
