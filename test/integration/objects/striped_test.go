@@ -203,8 +203,8 @@ func TestStripedVolumeDoesNotInventLegs(t *testing.T) {
 	}
 }
 
-// The operator dies at any of its calls to the API server, or to the pair. A volume is attached once
-// here: that is as for one LUN.
+// The operator dies at any of its calls to the API server, or to the pair. A volume is attached
+// once here: that is as for one LUN.
 func TestCrashesWithStripedVolumes(t *testing.T) {
 	once := func(r *rig) func(string) []step {
 		return func(name string) []step {
