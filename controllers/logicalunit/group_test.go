@@ -115,8 +115,8 @@ func TestLUNIsPlacedWithoutItsGroup(t *testing.T) {
 	}
 }
 
-// The pair is told the group of its LUN once, and when the LUN leaves the group. A pair that cannot
-// keep groups is not told, and a group that cannot be read changes nothing.
+// The operator tells the pair the group of a LUN once, and tells it when the LUN leaves the group.
+// It does not tell a pair that cannot keep groups, and a group that cannot be read changes nothing.
 func TestPairKnowsTheGroup(t *testing.T) {
 	f, _ := near(t, all(ofClaim(0), consumer("w1", "z1")))
 	grouped(t, f, "Nodes", "a")

@@ -15,23 +15,23 @@ import (
 // Labels of the leg of a striped volume on the disks. With them the images of one node can be
 // assembled by hand.
 const (
-	labelLeg     = "gemel.storage/leg"          // its number, from 0
-	labelLegs    = "gemel.storage/legs"         // how many there are
-	labelStripe  = "gemel.storage/stripe-bytes" // of a stripe
-	labelVolumes = "gemel.storage/striped-uuid" // of the volume
+	labelLeg    = "gemel.storage/leg"          // its number, from 0
+	labelLegs   = "gemel.storage/legs"         // how many there are
+	labelStripe = "gemel.storage/stripe-bytes" // of a stripe
+	labelVolume = "gemel.storage/striped-uuid" // of the volume
 )
 
 func setLeg(m map[string]string, l *v1alpha1.Leg) {
 	if l == nil {
 		return
 	}
-	m[v1alpha1.LabelStriped], m[labelVolumes] = l.Of, l.UUID
+	m[v1alpha1.LabelStriped], m[labelVolume] = l.Of, l.UUID
 	m[labelLeg], m[labelLegs], m[labelStripe] = strconv.Itoa(int(l.Number)), strconv.Itoa(int(l.LUNs)), strconv.Itoa(int(l.StripeBytes))
 }
 
 // legOf is the reverse of setLeg; nil: the LUN is no leg.
 func legOf(m map[string]string) (*v1alpha1.Leg, error) {
-	l := &v1alpha1.Leg{Of: m[v1alpha1.LabelStriped], UUID: m[labelVolumes]}
+	l := &v1alpha1.Leg{Of: m[v1alpha1.LabelStriped], UUID: m[labelVolume]}
 	if l.Of == "" {
 		return nil, nil
 	}
@@ -45,9 +45,9 @@ func legOf(m map[string]string) (*v1alpha1.Leg, error) {
 	return l, nil
 }
 
-// VolumeOf is the object of a striped volume, as its legs have it that are on the disks: of one
-// size if they agree on it, and with all hosts of any of them, because a host that were missing
-// would be fenced. A leg that is not on the disks is missing in the status of the volume.
+// VolumeOf makes the object of a striped volume from its legs on the disks. Its size is that of the
+// smallest leg times their number. It lists every host of any leg, because the operator would fence
+// a host that the object does not list. The status of the volume says which legs are missing.
 func VolumeOf(legs []*v1alpha1.LogicalUnit) *v1alpha1.LogicalUnit {
 	first := slices.MinFunc(legs, func(a, b *v1alpha1.LogicalUnit) int { return cmp.Compare(a.Spec.Leg.Number, b.Spec.Leg.Number) })
 	l := first.Spec.Leg
