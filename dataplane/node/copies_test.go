@@ -497,7 +497,7 @@ func TestInstallEndsCopies(t *testing.T) {
 	if want, _ := parseID(snap); err != nil || !slices.Contains(full, want) {
 		t.Fatalf("%v: to be copied whole: %v", err, full)
 	}
-	// The chair, to which this node is a member all the while, may ask it now, and give the copy up.
+	// The chair, to which this node stays a member, may ask it now, and give the copy up.
 	st, ok := n.copyStandings(n.copying())[snap]
 	if ok && st.Failed == "" {
 		t.Errorf("it goes on: %+v", st)
