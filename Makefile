@@ -123,8 +123,8 @@ e2e: ## end-to-end specs on the cluster of kind-up: LABELS=smoke for the short p
 	@$(if $(filter upgrade,$(LABELS)),hack/kind/release-image.sh,:)
 	@GEMEL_E2E=1 hack/kind/run.sh $(GO) test -count=1 -timeout 60m -v ./e2e/kind -args -ginkgo.v $(if $(LABELS),-ginkgo.label-filter="$(LABELS)") $(if $(FOCUS),-ginkgo.focus="$(FOCUS)")
 
-e2e-storage-suite: ## Kubernetes' own storage tests on the cluster of kind-up: FOCUS=regexp PROCS=3; out/storage-suite.json
-	@FOCUS="$(FOCUS)" hack/kind/storage-suite.sh
+e2e-storage-suite: ## Kubernetes' own storage tests on the cluster of kind-up: FOCUS=regexp PROCS=3 LUNS=4; out/storage-suite.json
+	@FOCUS="$(FOCUS)" LUNS="$(LUNS)" hack/kind/storage-suite.sh
 
 e2e-kernel: ## end-to-end specs on workers with a real kernel, multipathd and iscsid, in an emulator: LABELS=smoke for the short part, FOCUS=regexp; out/e2e-kernel.json
 	@$(if $(LABELS)$(FOCUS),:,$(MAKE) mutants)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make e2e-storage-suite: Kubernetes' own storage tests against Gemel on the cluster of kind-up.
-#   FOCUS=regexp, SKIP=regexp choose by name; PROCS=3 run at a time; TIMEOUT=2h for all
+#   FOCUS=regexp, SKIP=regexp choose by name; PROCS=3 run at a time; TIMEOUT=2h for all; LUNS=4 tests striped volumes
 set -euo pipefail
 . "$(dirname "$0")/lab.sh"
 if ! use_docker || ! [ -s "$KUBECONFIG" ]; then
@@ -14,7 +14,7 @@ cd "$KIND_DIR/../.."
 clean() {
   kubectl delete namespace -l e2e-framework --ignore-not-found --timeout=300s
   kubectl get storageclass -o name | { grep -e -e2e-sc || true; } | xargs -r kubectl delete --ignore-not-found
-  kubectl delete -f hack/storagesuite/storageclass-ext4.yaml --ignore-not-found
+  kubectl delete -f hack/storagesuite/storageclass-ext4.yaml -f hack/storagesuite/storageclass-striped.yaml --ignore-not-found
   kubectl get volumeattributesclass -o name | { grep -e -e2e-vac || true; } | xargs -r kubectl delete --ignore-not-found
   kubectl get volumesnapshotclass -l 'app.kubernetes.io/managed-by!=Helm' -o jsonpath='{.items[?(@.driver=="csi.gemel.storage")].metadata.name}' |
     xargs -r kubectl delete volumesnapshotclass --ignore-not-found
@@ -31,9 +31,18 @@ install_gemel() {
   for what in deployment/gemel-operator deployment/gemel-csi-controller daemonset/gemel-csi-node; do
     kubectl -n gemel-system rollout restart "$what" && kubectl -n gemel-system rollout status "$what" --timeout=120s || return
   done
-  kubectl apply -f config/samples/volumeattributesclass.yaml -f hack/storagesuite/storageclass-ext4.yaml
+  kubectl apply -f config/samples/volumeattributesclass.yaml -f hack/storagesuite/storageclass-ext4.yaml -f hack/storagesuite/storageclass-striped.yaml
 }
 
+striped=()
+case ${LUNS:-1} in
+1) ;;
+4) striped=(-name storage-suite-striped -parts together -testdriver hack/storagesuite/testdriver-striped.yaml) ;;
+*)
+  echo "LUNS: $LUNS is not possible: 4, as in hack/storagesuite/storageclass-striped.yaml, or nothing" >&2
+  exit 1
+  ;;
+esac
 say "storage suite: the build"
 "$KIND_DIR/gemel-image.sh"
 "$KIND_DIR/e2etest.sh"
@@ -42,6 +51,6 @@ timed install install_gemel >"$LAB/logs/storage-suite-install.log" || { tail -n 
 say "storage suite: the tests"
 status=0
 go run ./hack/storagesuite -ginkgo "$LAB/bin/ginkgo" -suite "$LAB/bin/e2e.test" -procs "${PROCS:-3}" -timeout "${TIMEOUT:-2h}" \
-  -focus "${FOCUS:-}" -skip "${SKIP:-}" || status=$?
+  -focus "${FOCUS:-}" -skip "${SKIP:-}" "${striped[@]}" || status=$?
 [ "$status" = 0 ] || clean >"$LAB/logs/storage-suite-clean.log"
 exit "$status"

@@ -30,7 +30,7 @@ import (
 const external = "External Storage"
 
 type options struct {
-	ginkgo, suite, driver, topology, groups, out, focus, skip string
+	ginkgo, suite, driver, topology, groups, out, name, parts, focus, skip string
 
 	procs   int
 	timeout time.Duration
@@ -43,7 +43,9 @@ func main() {
 	flag.StringVar(&o.driver, "testdriver", "hack/storagesuite/testdriver.yaml", "file that declares the driver to the suite")
 	flag.StringVar(&o.topology, "topology-testdriver", "hack/storagesuite/testdriver-topology.yaml", "file that declares it to the tests of topology")
 	flag.StringVar(&o.groups, "groups-testdriver", "hack/storagesuite/testdriver-groups.yaml", "file that declares it to the tests of group snapshots")
-	flag.StringVar(&o.out, "out", "out", "folder of storage-suite.json, logs and ginkgo's own reports")
+	flag.StringVar(&o.out, "out", "out", "folder of the results, logs and ginkgo's own reports")
+	flag.StringVar(&o.name, "name", "storage-suite", "how the files of the results begin")
+	flag.StringVar(&o.parts, "parts", "", "only these parts, with commas between them: "+partNames(parts))
 	flag.StringVar(&o.focus, "focus", "", "only tests whose name matches this regular expression")
 	flag.StringVar(&o.skip, "skip", "", "no tests whose name matches this regular expression")
 	flag.IntVar(&o.procs, "procs", 3, "tests at a time")
@@ -75,8 +77,12 @@ func run(ctx context.Context, o options) (bool, error) {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return false, err
 	}
-	for _, p := range parts {
-		if err := os.Remove(filepath.Join(o.out, p.file())); err != nil && !errors.Is(err, os.ErrNotExist) {
+	chosen, err := choose(o.parts)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range chosen {
+		if err := os.Remove(filepath.Join(o.out, o.file(p, "json"))); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return false, err // an old report must not be read as this run's
 		}
 	}
@@ -87,13 +93,13 @@ func run(ctx context.Context, o options) (bool, error) {
 	defer n.Close()
 	r, deadline := newReport(), time.Now().Add(o.timeout)
 	p := &progress{out: os.Stdout, start: time.Now()}
-	for _, part := range parts {
+	for _, part := range chosen {
 		if part.tests() != "" && o.focus != "" && !strings.Contains(o.focus, string(part)) {
 			continue // none of its tests was chosen
 		}
 		o.timeout = max(time.Until(deadline), time.Second) // ginkgo takes 0 for no limit
 		ended := o.start(ctx, part, p, n.environment())
-		suites, err := read(filepath.Join(o.out, part.file()))
+		suites, err := read(filepath.Join(o.out, o.file(part, "json")))
 		if err != nil {
 			return false, errors.Join(ended, err)
 		}
@@ -105,7 +111,7 @@ func run(ctx context.Context, o options) (bool, error) {
 	}
 	r.finish()
 	r.print(os.Stdout)
-	return r.ok(), jsonfile.Write(filepath.Join(o.out, "storage-suite.json"), r)
+	return r.ok(), jsonfile.Write(filepath.Join(o.out, o.name+".json"), r)
 }
 
 // part of the tests; each is a run of ginkgo.
@@ -132,7 +138,32 @@ func (p part) tests() string {
 	return ""
 }
 
-func (p part) file() string { return "storage-suite." + string(p) + ".json" }
+func partNames(list []part) string {
+	var names []string
+	for _, p := range list {
+		names = append(names, string(p))
+	}
+	return strings.Join(names, ",")
+}
+
+// choose returns the parts of a list, in the order in which they run; all, if it is empty.
+func choose(list string) (out []part, err error) {
+	if list == "" {
+		return parts, nil
+	}
+	names := strings.Split(list, ",")
+	for _, n := range names {
+		if !slices.Contains(parts, part(n)) {
+			return nil, fmt.Errorf("-parts: %q is none of %s", n, partNames(parts))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return !slices.Contains(names, string(p)) }), nil
+}
+
+// file that ginkgo, or this command, writes of a part.
+func (o options) file(p part, extension string) string {
+	return o.name + "." + string(p) + "." + extension
+}
 
 // has reports whether a test belongs to this part.
 func (p part) has(name string) bool {
@@ -146,7 +177,7 @@ func (p part) has(name string) bool {
 
 // start runs a part to its end, and keeps its output in a log.
 func (o options) start(ctx context.Context, p part, shown *progress, environment []string) error {
-	log, err := os.Create(filepath.Join(o.out, "storage-suite."+string(p)+".log"))
+	log, err := os.Create(filepath.Join(o.out, o.file(p, "log")))
 	if err != nil {
 		return err
 	}
@@ -174,7 +205,7 @@ func (o options) args(p part) []string {
 		procs = 1
 	}
 	args := []string{"run", "-v", "--no-color", fmt.Sprintf("--procs=%d", procs), "--timeout=" + o.timeout.Round(time.Second).String(),
-		"--output-dir=" + o.out, "--json-report=" + p.file(), "--focus=" + focus}
+		"--output-dir=" + o.out, "--json-report=" + o.file(p, "json"), "--focus=" + focus}
 	if p == disruptive {
 		args = append(args, "--label-filter=Disruptive")
 	} else {

@@ -178,11 +178,12 @@ func TestTheSuiteIsTold(t *testing.T) {
 // its.
 func TestASuiteWithoutReport(t *testing.T) {
 	out := t.TempDir()
-	old := filepath.Join(out, together.file())
+	o := options{ginkgo: "false", suite: "e2e.test", driver: "testdriver.yaml", out: out, name: "suite", procs: 1, timeout: time.Minute}
+	old := filepath.Join(out, o.file(together, "json"))
 	if err := os.WriteFile(old, []byte(`[]`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	ok, err := run(t.Context(), options{ginkgo: "false", suite: "e2e.test", driver: "testdriver.yaml", out: out, procs: 1, timeout: time.Minute})
+	ok, err := run(t.Context(), o)
 	if ok || err == nil {
 		t.Errorf("%v, %v: a run without report is no run", ok, err)
 	}
@@ -207,5 +208,16 @@ func TestASkipIsJudgedWithItsTest(t *testing.T) {
 		if wrong := summarize(types.Report{SpecReports: types.SpecReports{passed, s}}); wrong.ok() {
 			t.Errorf("a lost capability is taken for right: %s", s.FullText())
 		}
+	}
+}
+
+func TestChosenParts(t *testing.T) {
+	for list, want := range map[string][]part{"": parts, "together": {together}, "groups,together": {together, groups}} {
+		if got, err := choose(list); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v", list, got, err)
+		}
+	}
+	if got, err := choose("together,none"); err == nil || !strings.Contains(err.Error(), "together,disruptive,topology,groups") {
+		t.Errorf("%v, %v", got, err)
 	}
 }
