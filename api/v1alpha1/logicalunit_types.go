@@ -136,13 +136,13 @@ type Striping struct {
 	StripeBytes int32 `json:"stripeBytes"`
 }
 
-// Leg is one LUN of a striped volume.
+// Leg is one LUN of a striped volume, or its part of a snapshot of that volume.
 type Leg struct {
-	// Of is the LogicalUnit of the volume.
+	// Of is the object of the whole: a LogicalUnit or a LogicalUnitSnapshot, as that of the leg.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=250
 	Of string `json:"of"`
-	// UUID is spec.placement.uuid of that LogicalUnit: a later volume of the same name has another.
+	// UUID is spec.placement.uuid of that object: a later one of the same name has another.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 	UUID string `json:"uuid"`
 	// Number of the leg, from 0.

@@ -96,3 +96,9 @@ type LogicalUnitGroupSnapshotList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []LogicalUnitGroupSnapshot `json:"items"`
 }
+
+// OfVolume reports whether the object is the snapshot of one striped volume, which somebody asked
+// for, and no snapshot of a group.
+func (s *LogicalUnitGroupSnapshot) OfVolume() bool {
+	return len(s.Spec.Members) == 1 && s.Spec.Members[0].Snapshot == s.Name
+}

@@ -11,6 +11,9 @@ import (
 // +kubebuilder:validation:XValidation:rule="self.cluster == oldSelf.cluster",message="cluster: a snapshot stays in its cluster"
 // +kubebuilder:validation:XValidation:rule="self.source == oldSelf.source",message="source: what a snapshot was taken of does not change"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.placement) || (has(self.placement) && self.placement == oldSelf.placement)",message="placement: it is written once, before the snapshot is taken"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.striped) || (has(self.striped) && self.striped == oldSelf.striped)",message="striped: it is written once, with the placement"
+// +kubebuilder:validation:XValidation:rule="has(self.leg) == has(oldSelf.leg) && (!has(self.leg) || self.leg == oldSelf.leg)",message="leg: which part of a snapshot an object is does not change"
+// +kubebuilder:validation:XValidation:rule="!has(self.leg) || !has(self.striped)",message="leg: a part of a snapshot has no parts"
 // +kubebuilder:validation:XValidation:rule="!oldSelf.destroy || self.destroy",message="destroy: it cannot be taken back"
 type LogicalUnitSnapshotSpec struct {
 	// Cluster is the StorageCluster of the snapshot.
@@ -25,10 +28,21 @@ type LogicalUnitSnapshotSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Name string `json:"name,omitempty"`
-	// Group is the ConsistencyGroup snapshot that the snapshot is part of.
+	// Group is the LogicalUnitGroupSnapshot that the snapshot is taken with. A snapshot of a
+	// striped volume always has one; if it is of that volume alone, it has the snapshot's name.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Group string `json:"group,omitempty"`
+	// Striped is the layout of the source, if that is a striped volume. Such an object has no data
+	// of its own: each leg has a LogicalUnitSnapshot, named after this one with its number, and
+	// with the label gemel.storage/striped. It is Ready when all legs are. The operator writes it,
+	// with the placement.
+	// +optional
+	Striped *Striping `json:"striped,omitempty"`
+	// Leg says which part of the snapshot of a striped volume this one is. The operator writes it,
+	// when it creates the object.
+	// +optional
+	Leg *Leg `json:"leg,omitempty"`
 	// Destroy allows the destruction of the snapshot. Only if it is set does deleting the object
 	// delete the data.
 	// +kubebuilder:default=false
@@ -52,9 +66,11 @@ type SnapshotPlacement struct {
 	// UUID of the snapshot on the disks.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 	UUID string `json:"uuid"`
-	// SourceUUID is the UUID of the source LUN on the disks.
+	// SourceUUID is the UUID of the source LUN on the disks. Empty: the source is a striped volume,
+	// whose legs have LUNs.
+	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
-	SourceUUID string `json:"sourceUUID"`
+	SourceUUID string `json:"sourceUUID,omitempty"`
 }
 
 // LogicalUnitSnapshotStatus is the observed state.
@@ -76,7 +92,7 @@ type LogicalUnitSnapshotStatus struct {
 	TakenAt *metav1.Time `json:"takenAt,omitempty"`
 }
 
-// LogicalUnitSnapshot is a snapshot of a LUN.
+// LogicalUnitSnapshot is a snapshot of a LUN, or of a striped volume.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

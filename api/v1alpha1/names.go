@@ -116,7 +116,8 @@ const (
 	LabelPair    = "gemel.storage/pair"    // TargetPair
 	LabelNode    = "gemel.storage/node"    // "a" or "b"
 	LabelPool    = "gemel.storage/pool"    // pool of a backing volume
-	LabelStriped = "gemel.storage/striped" // of the LogicalUnit of a leg: the LogicalUnit of its striped volume
+	LabelStriped = "gemel.storage/striped" // of the object of a leg: that of its striped volume, or of the snapshot of one
+	LabelClone   = "gemel.storage/clone"   // of a snapshot that a clone of a striped volume is made from: the clone's UUID; it goes when the clone is made
 
 	// LabelComponent distinguishes Secrets; ComponentCHAP marks the credentials of a worker on a
 	// pair.

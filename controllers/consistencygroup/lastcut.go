@@ -30,7 +30,7 @@ func (r *Reconciler) findLastCut(ctx context.Context, luns map[string]*v1alpha1.
 	var last *v1alpha1.LogicalUnitGroupSnapshot
 	for i := range list.Items {
 		s := &list.Items[i]
-		if !s.DeletionTimestamp.IsZero() || s.Status.TakenAt == nil || !slices.ContainsFunc(s.Spec.Members, func(m v1alpha1.GroupSnapshotMember) bool { return ours[m.Source] }) {
+		if s.OfVolume() || !s.DeletionTimestamp.IsZero() || s.Status.TakenAt == nil || !slices.ContainsFunc(s.Spec.Members, func(m v1alpha1.GroupSnapshotMember) bool { return ours[m.Source] }) {
 			continue
 		}
 		if last == nil || last.Status.TakenAt.Before(s.Status.TakenAt) || last.Status.TakenAt.Equal(s.Status.TakenAt) && last.Name < s.Name {

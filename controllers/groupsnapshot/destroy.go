@@ -9,12 +9,14 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
 	"github.com/gemel-storage/gemel/controllers/internal/object"
+	"github.com/gemel-storage/gemel/controllers/snapshot"
 )
 
-// destroy removes the group snapshot from its pairs, then the objects of the members, then the
-// finalizer. The pairs come first: the members' objects say which pairs have something, and a pair
-// that has logged the end makes nothing of the group any more, whatever a slow coordinator asks.
-// Every step can be repeated, so a crash anywhere is followed by the same steps.
+// destroy removes the group snapshot from its pairs, then the objects of the members, which take
+// those of their legs with them, then the finalizer. The pairs come first: the members' objects say
+// which pairs have something, and a pair that has logged the end makes nothing of the group any
+// more, whatever a slow coordinator asks. Every step can be repeated, so a crash anywhere is
+// followed by the same steps.
 func (p *pass) destroy(ctx context.Context) error {
 	if err := object.Confirm(ctx, p.Live, p.o); err != nil {
 		return err
@@ -25,8 +27,8 @@ func (p *pass) destroy(ctx context.Context) error {
 	if err := p.end(ctx); err != nil {
 		return err
 	}
-	for _, s := range p.members {
-		if err := p.remove(ctx, s); err != nil {
+	for i := range p.members {
+		if err := snapshot.Remove(ctx, p, &p.members[i]); err != nil {
 			return err
 		}
 	}
@@ -43,12 +45,26 @@ func (p *pass) destroy(ctx context.Context) error {
 // left alone.
 func (p *pass) readMembers(ctx context.Context) error {
 	for _, m := range p.o.Spec.Members {
-		s, err := find(ctx, p.Live, m)
+		s, err := find(ctx, p.Live, m.Snapshot)
 		if err != nil {
 			return err
 		}
-		if s != nil && p.belongs(m, s) {
-			p.members = append(p.members, s)
+		if s == nil || !p.belongs(m, s) {
+			continue
+		}
+		p.members = append(p.members, s)
+		if s.Spec.Striped == nil {
+			p.luns = append(p.luns, s)
+			continue
+		}
+		for i := range int(s.Spec.Striped.LUNs) { // those that are gone have nothing at their pairs
+			leg, err := find(ctx, p.Live, v1alpha1.LegName(s.Name, i))
+			if err != nil {
+				return err
+			}
+			if leg != nil && snapshot.IsLeg(s, leg) {
+				p.luns = append(p.luns, leg)
+			}
 		}
 	}
 	return nil
@@ -69,20 +85,4 @@ func (p *pass) end(ctx context.Context) error {
 		return err
 	}
 	return failure(p.group.End(ctx, uint64(now.Status.Attempt)), false)
-}
-
-// remove allows the destruction of a member and deletes its object.
-func (p *pass) remove(ctx context.Context, s *v1alpha1.LogicalUnitSnapshot) error {
-	if !s.Spec.Destroy {
-		if err := object.Patch(ctx, p, &s, "destroy", func(s *v1alpha1.LogicalUnitSnapshot) { s.Spec.Destroy = true }); err != nil {
-			return client.IgnoreNotFound(err)
-		}
-	}
-	if !s.DeletionTimestamp.IsZero() {
-		return nil
-	}
-	if err := p.Delete(ctx, s, client.Preconditions{UID: &s.UID}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete LogicalUnitSnapshot %s: %w", s.Name, err)
-	}
-	return nil
 }

@@ -38,6 +38,7 @@ type world struct {
 	*testing.T
 	c     client.WithWatch
 	pairs map[string]*target
+	luns  int // of all members
 
 	mu     sync.Mutex
 	list   []string                // calls of pairs
@@ -201,11 +202,20 @@ func newWorld(t *testing.T) *world {
 	o := &v1alpha1.LogicalUnitGroupSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "group-1", UID: uid, Generation: 1},
 		Spec: v1alpha1.LogicalUnitGroupSnapshotSpec{Cluster: "c", Name: "mine", Members: []v1alpha1.GroupSnapshotMember{
 			{Source: "lun-0", Snapshot: "group-1-0"}, {Source: "lun-1", Snapshot: "group-1-1"}, {Source: "lun-2", Snapshot: "group-1-2"}}}}
-	w := &world{T: t, pairs: map[string]*target{}, fails: map[string][]codes.Code{}, lost: map[string]bool{}}
+	w := &world{T: t, luns: 3, pairs: map[string]*target{}, fails: map[string][]codes.Code{}, lost: map[string]bool{}}
 	for _, name := range []string{"p", "q"} {
 		w.pairs[name] = &target{world: w, name: name, members: map[string]*targetv1.GroupSnapshotMember{}}
 	}
 	w.c = fake.NewClientBuilder().WithScheme(s).WithStatusSubresource(o, &v1alpha1.LogicalUnitSnapshot{}).WithObjects(o).Build()
+	return w
+}
+
+// stripedWorld is a world whose last member is of a striped volume with a LUN on each pair: what
+// matters here is that its legs, and not itself, are taken.
+func stripedWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.luns = 4
 	return w
 }
 
@@ -266,13 +276,19 @@ func (w *world) snapshots() []v1alpha1.LogicalUnitSnapshot {
 func (w *world) place() {
 	w.Helper()
 	for _, s := range w.snapshots() {
-		switch n := s.Name[len(s.Name)-1:]; {
-		case !s.DeletionTimestamp.IsZero() && s.Spec.Destroy:
+		if apierrors.IsNotFound(w.c.Get(w.Context(), client.ObjectKeyFromObject(&s), &s)) {
+			continue // a leg that has just been removed
+		}
+		switch _, n, _ := strings.Cut(strings.TrimPrefix(s.Name, "group-"), "-"); {
+		case !s.DeletionTimestamp.IsZero() && s.Spec.Destroy && w.removeLegs(&s):
 			s.Finalizers = nil
 			w.ok(w.c.Update(w.Context(), &s))
 		case s.Spec.Placement == nil:
 			s.Finalizers = []string{v1alpha1.Finalizer}
-			s.Spec.Placement = &v1alpha1.SnapshotPlacement{Pair: map[string]string{"0": "p", "1": "q", "2": "q"}[n], UUID: "snap-" + n, SourceUUID: "source-" + n}
+			s.Spec.Placement = &v1alpha1.SnapshotPlacement{Pair: map[string]string{"0": "p", "1": "q", "2": "q", "2-0": "p", "2-1": "q"}[n], UUID: "snap-" + n, SourceUUID: "source-" + n}
+			if n == "2" && w.luns == 4 {
+				s.Spec.Striped = &v1alpha1.Striping{LUNs: 2, StripeBytes: 65536}
+			}
 			w.ok(w.c.Update(w.Context(), &s))
 		case w.read() != nil && object.IsMade(w.read()):
 			at := metav1.Unix(1e9, 0)
@@ -280,6 +296,24 @@ func (w *world) place() {
 			w.ok(w.c.Status().Update(w.Context(), &s))
 		}
 	}
+}
+
+// removeLegs destroys the legs of a snapshot, and reports whether there are none.
+func (w *world) removeLegs(s *v1alpha1.LogicalUnitSnapshot) bool {
+	w.Helper()
+	left := false
+	for _, l := range w.snapshots() {
+		if l.Spec.Leg == nil || l.Spec.Leg.Of != s.Name {
+			continue
+		}
+		left = true
+		if l.DeletionTimestamp.IsZero() {
+			l.Spec.Destroy = true
+			w.ok(w.c.Update(w.Context(), &l))
+			w.ok(w.c.Delete(w.Context(), &l))
+		}
+	}
+	return !left
 }
 
 // copied completes what is being copied.

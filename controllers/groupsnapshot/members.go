@@ -19,7 +19,7 @@ import (
 func (p *pass) ensureMembers(ctx context.Context) error {
 	confirmed := false
 	for _, m := range p.o.Spec.Members {
-		s, err := find(ctx, p, m)
+		s, err := find(ctx, p, m.Snapshot)
 		if err != nil {
 			return err
 		}
@@ -44,15 +44,15 @@ func (p *pass) ensureMembers(ctx context.Context) error {
 	return nil
 }
 
-// find reads the object of a member; nil if it does not exist.
-func find(ctx context.Context, c client.Reader, m v1alpha1.GroupSnapshotMember) (*v1alpha1.LogicalUnitSnapshot, error) {
+// find reads an object; nil if it does not exist.
+func find(ctx context.Context, c client.Reader, name string) (*v1alpha1.LogicalUnitSnapshot, error) {
 	s := &v1alpha1.LogicalUnitSnapshot{}
-	err := c.Get(ctx, client.ObjectKey{Name: m.Snapshot}, s)
+	err := c.Get(ctx, client.ObjectKey{Name: name}, s)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("LogicalUnitSnapshot %s: %w", m.Snapshot, err)
+		return nil, fmt.Errorf("LogicalUnitSnapshot %s: %w", name, err)
 	}
 	return s, nil
 }
@@ -60,14 +60,24 @@ func find(ctx context.Context, c client.Reader, m v1alpha1.GroupSnapshotMember) 
 func (p *pass) create(ctx context.Context, m v1alpha1.GroupSnapshotMember) (*v1alpha1.LogicalUnitSnapshot, error) {
 	s := &v1alpha1.LogicalUnitSnapshot{ObjectMeta: metav1.ObjectMeta{Name: m.Snapshot, Labels: map[string]string{v1alpha1.LabelCluster: p.o.Spec.Cluster}},
 		Spec: v1alpha1.LogicalUnitSnapshotSpec{Cluster: p.o.Spec.Cluster, Source: m.Source, Name: m.Snapshot, Group: p.o.Name}}
+	if s.Name == p.o.Name { // the snapshot of one striped volume
+		s.Spec.Name = p.o.Spec.Name
+	}
+	if id := p.o.Labels[v1alpha1.LabelClone]; id != "" {
+		s.Labels[v1alpha1.LabelClone] = id
+	}
+	return s, p.createObject(ctx, s)
+}
+
+func (p *pass) createObject(ctx context.Context, s *v1alpha1.LogicalUnitSnapshot) error {
 	err := p.Create(ctx, s, client.FieldOwner(v1alpha1.OperatorManager))
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return nil, object.ErrStale // the cache does not have it yet
+		return object.ErrStale // the cache does not have it yet
 	case err != nil:
-		return nil, fmt.Errorf("create LogicalUnitSnapshot %s: %w", m.Snapshot, err)
+		return fmt.Errorf("create LogicalUnitSnapshot %s: %w", s.Name, err)
 	}
-	return s, nil
+	return nil
 }
 
 // belongs reports whether an object is that of the member, and not of something else that has its
@@ -96,8 +106,8 @@ func (p *pass) checkMember(m v1alpha1.GroupSnapshotMember, s *v1alpha1.LogicalUn
 
 // awaitPlacements waits until every member has its pair. What prevents that is shown by the
 // member's condition, and here. A change of a member reconciles its group.
-func (p *pass) awaitPlacements() error {
-	for _, s := range p.members {
+func awaitPlacements(list []*v1alpha1.LogicalUnitSnapshot) error {
+	for _, s := range list {
 		if s.Spec.Placement != nil {
 			continue
 		}
@@ -123,9 +133,9 @@ func trouble(s *v1alpha1.LogicalUnitSnapshot) *finding.Finding {
 func (p *pass) check(ctx context.Context) error {
 	var worst *finding.Finding
 	for _, m := range p.o.Spec.Members {
-		s, err := find(ctx, p, m)
+		s, err := find(ctx, p, m.Snapshot)
 		if s == nil && err == nil {
-			s, err = find(ctx, p.Live, m) // a cache can be behind
+			s, err = find(ctx, p.Live, m.Snapshot) // a cache can be behind
 		}
 		switch {
 		case err != nil:

@@ -28,10 +28,10 @@ const (
 	cutLimit     = 15 * time.Second
 )
 
-// connect groups the members that are placed by their pairs.
+// connect groups the snapshots that are placed by their pairs.
 func (p *pass) connect(ctx context.Context) error {
 	byPair := map[string][]*targetv1.CreateSnapshotRequest{}
-	for _, s := range p.members {
+	for _, s := range p.luns {
 		if at := s.Spec.Placement; at != nil {
 			byPair[at.Pair] = append(byPair[at.Pair], &targetv1.CreateSnapshotRequest{Uuid: at.UUID, Name: s.Name, SourceLunUuid: at.SourceUUID, Labels: snapshot.DiskLabels(s)})
 		}

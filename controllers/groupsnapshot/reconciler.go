@@ -41,6 +41,7 @@ type pass struct {
 	*Reconciler
 	o       *v1alpha1.LogicalUnitGroupSnapshot // as read, and as changed by our own writes
 	members []*v1alpha1.LogicalUnitSnapshot    // in the order of the spec
+	luns    []*v1alpha1.LogicalUnitSnapshot    // what is taken: members, and the legs of striped ones
 	group   *cut.Group
 	calls   []*caller // of the group's pairs
 	// takenAt and held are for the status; unset: what it has stays.
@@ -86,7 +87,13 @@ func (p *pass) reconcile(ctx context.Context) error {
 	if err := p.ensureMembers(ctx); err != nil {
 		return err
 	}
-	if err := p.awaitPlacements(); err != nil {
+	if err := awaitPlacements(p.members); err != nil {
+		return err
+	}
+	if err := p.ensureLegs(ctx); err != nil {
+		return err
+	}
+	if err := awaitPlacements(p.luns); err != nil {
 		return err
 	}
 	if err := p.connect(ctx); err != nil {

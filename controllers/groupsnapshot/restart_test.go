@@ -42,8 +42,15 @@ func (w *world) whole() {
 			}
 		}
 	}
-	if n != 3 || len(seen) != 1 {
+	if n != w.luns || len(seen) != 1 {
 		w.Errorf("%d members, of attempts %v", n, seen)
+	}
+}
+
+// forBoth runs a test in a world without a striped volume, and in one with it.
+func forBoth(t *testing.T, test func(t *testing.T, newWorld func(*testing.T) *world)) {
+	for name, w := range map[string]func(*testing.T) *world{"plain": newWorld, "striped": stripedWorld} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, w) }) })
 	}
 }
 
@@ -70,7 +77,7 @@ func (w *world) upTo(step int) bool {
 
 // The operator ends before any of its writes and calls, and the next one publishes a whole set.
 func TestRestartAtEachStep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	forBoth(t, func(t *testing.T, newWorld func(*testing.T) *world) {
 		for step := 1; ; step++ {
 			w := newWorld(t)
 			ended := w.upTo(step)
@@ -89,7 +96,7 @@ func TestRestartAtEachStep(t *testing.T) {
 // The group is deleted after the operator has ended at any step: nothing is left, and no pair takes
 // anything of it any more.
 func TestDeletionAtEachStep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	forBoth(t, func(t *testing.T, newWorld func(*testing.T) *world) {
 		for step := 2; ; step++ { // the first one is the finalizer
 			w := newWorld(t)
 			ended := w.upTo(step)

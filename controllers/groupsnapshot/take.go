@@ -64,7 +64,7 @@ func (p *pass) take(ctx context.Context) error {
 			attempts.WithLabelValues("cut").Inc()
 			heldSeconds.Observe(held.Seconds())
 			p.after = p.again() / 4
-			return p.copying(len(p.members))
+			return p.copying(len(p.luns))
 		}
 		attempts.WithLabelValues("failed").Inc()
 		err = failure(err, p.heldAny())
@@ -86,7 +86,7 @@ func (p *pass) take(ctx context.Context) error {
 }
 
 func (p *pass) copying(n int) error {
-	return finding.New(v1alpha1.ReasonProgressing, "the members were taken; %d of %d are being copied", n, len(p.members))
+	return finding.New(v1alpha1.ReasonProgressing, "the members were taken; %d of %d LUNs are being copied", n, len(p.luns))
 }
 
 // nextAttempt writes the number of the attempt that begins. The write fails if another coordinator

@@ -30,7 +30,7 @@ func TestGroupIsPublishedWhenAllIsReady(t *testing.T) {
 			}
 		}
 		w.before = func(string) { time.Sleep(time.Millisecond) }
-		w.look(r, "False Progressing", false, "3 of 3 are being copied")
+		w.look(r, "False Progressing", false, "3 of 3 LUNs are being copied")
 		if got := w.calls(); got != oneAttempt {
 			t.Errorf("%s", got)
 		}
@@ -41,7 +41,7 @@ func TestGroupIsPublishedWhenAllIsReady(t *testing.T) {
 		// One that is being copied is enough for the group to wait.
 		w.copied()
 		w.pairs["q"].members["snap-1"].Stage = targetv1.GroupSnapshotMember_STAGE_COPYING
-		if g := w.look(r, "False Progressing", false, "1 of 3 are being copied"); g.Annotations[v1alpha1.AnnotationMade] != "" {
+		if g := w.look(r, "False Progressing", false, "1 of 3 LUNs are being copied"); g.Annotations[v1alpha1.AnnotationMade] != "" {
 			t.Fatal("published before all is complete")
 		}
 		w.copied()

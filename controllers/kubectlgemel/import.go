@@ -140,12 +140,19 @@ func (i *Importer) contents(ctx context.Context, n *count, p *v1alpha1.TargetPai
 	for _, id := range slices.Sorted(maps.Keys(striped)) {
 		i.create(ctx, n, logicalunit.VolumeOf(striped[id]))
 	}
+	parts := map[string][]*v1alpha1.LogicalUnitSnapshot{} // of snapshots of striped volumes, by their UUID
 	for s, err := range pairclient.Snapshots(ctx, c) {
 		if err != nil {
 			return fmt.Errorf("list the snapshots: %w", err)
 		}
 		o, err := snapshot.FromDisk(p.Name, s)
+		if err == nil && o.Spec.Leg != nil {
+			parts[o.Spec.Leg.UUID] = append(parts[o.Spec.Leg.UUID], o)
+		}
 		i.createFromDisk(ctx, n, o, err)
+	}
+	for _, id := range slices.Sorted(maps.Keys(parts)) {
+		i.create(ctx, n, snapshot.VolumeOf(parts[id]))
 	}
 	return nil
 }

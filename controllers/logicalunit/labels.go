@@ -38,7 +38,7 @@ func diskLabels(lu *v1alpha1.LogicalUnit) map[string]string {
 		setLabel(m, LabelSnap, s.Snapshot)
 	}
 	setTerms(m, lu.Spec.AccessibleFrom)
-	setLeg(m, lu.Spec.Leg)
+	lu.Spec.Leg.SetDiskLabels(m)
 	if v := lu.Spec.Volume; v != nil {
 		setLabel(m, v1alpha1.DiskLabelName, v.Name)
 		setLabel(m, v1alpha1.DiskLabelPV, v.Name)
@@ -72,7 +72,7 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("LUN %s (%s) of %s: %w", l.Uuid, l.Name, pair, err)
 	}
-	leg, err := legOf(l.Labels)
+	leg, err := v1alpha1.LegFromDisk(l.Labels)
 	if err != nil {
 		return nil, fmt.Errorf("LUN %s (%s) of %s: %w", l.Uuid, l.Name, pair, err)
 	}

@@ -39,14 +39,17 @@ func (p *pass) source(ctx context.Context) (s source, err error) {
 		if o.Spec.Placement == nil || !object.IsMade(o) {
 			return s, finding.Wait(v1alpha1.ReasonProgressing, "the snapshot %s is being taken", q.Snapshot)
 		}
+		if err := p.sameLayout("snapshot", q.Snapshot, o.Spec.Striped, o.Spec.Leg); err != nil {
+			return s, err
+		}
 		return source{pair: o.Spec.Placement.Pair, pool: o.Spec.Placement.Pool, snapshot: o.Spec.Placement.UUID}, nil
 	}
 	o := &v1alpha1.LogicalUnit{}
 	if err := p.readSource(ctx, o, "LogicalUnit", q.LogicalUnit); err != nil {
 		return s, err
 	}
-	if o.Spec.Striped != nil || o.Spec.Leg != nil {
-		return s, finding.New(v1alpha1.ReasonInvalid, "spec.source.logicalUnit: %s is striped, and this release cannot copy striped volumes", q.LogicalUnit)
+	if err := p.sameLayout("logicalUnit", q.LogicalUnit, o.Spec.Striped, o.Spec.Leg); err != nil {
+		return s, err
 	}
 	if o.Spec.Placement == nil || !object.IsMade(o) {
 		return s, finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being created", q.LogicalUnit)

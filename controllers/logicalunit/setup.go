@@ -34,6 +34,7 @@ const workers = 32
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits/finalizers,verbs=update
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots;targetpairs;hosts;consistencygroups,verbs=get;list;watch
+// +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitgroupsnapshots,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims;persistentvolumes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch

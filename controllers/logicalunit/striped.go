@@ -2,6 +2,7 @@ package logicalunit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,9 +29,6 @@ import (
 // legs are the objects of the legs, in their order; nil where there is none yet.
 type legs []*v1alpha1.LogicalUnit
 
-// LegName is the name of the object of a leg.
-func LegName(volume string, number int) string { return fmt.Sprintf("%s-%d", volume, number) }
-
 // reconcileStriped makes the legs match the spec of their volume.
 //
 // The volume is marked when all legs are: until then a leg that does not exist is created, with a
@@ -45,11 +43,10 @@ func (p *pass) reconcileStriped(ctx context.Context) (ready, published error) {
 		err := finding.New(v1alpha1.ReasonInvalid, "spec.size: %s is not a multiple of %d MiB, 1 MiB for each LUN", &p.lu.Spec.Size, n)
 		return err, err
 	}
-	if p.lu.Spec.Source != nil {
-		err := finding.New(v1alpha1.ReasonInvalid, "spec.source: this release cannot copy into a striped volume: create an empty one and copy the data")
+	if err := p.place(ctx); err != nil {
 		return err, err
 	}
-	if err := p.place(ctx); err != nil {
+	if err := p.ensureSource(ctx); err != nil {
 		return err, err
 	}
 	// What is said of a change of the spec, above all that a host is fenced, has to be true: then
@@ -71,7 +68,12 @@ func (p *pass) reconcileStriped(ctx context.Context) (ready, published error) {
 		}
 		live = true
 	}
-	return p.legsAre(v1alpha1.ConditionReady), p.legsAre(v1alpha1.ConditionPublished)
+	ready = p.legsAre(v1alpha1.ConditionReady)
+	if p.made() {
+		_, err := p.removeClonePoint(ctx, p)
+		ready = errors.Join(ready, err)
+	}
+	return ready, p.legsAre(v1alpha1.ConditionPublished)
 }
 
 // readLegs reads the legs, live without the cache. foreign has the name of one of them, and is
@@ -84,7 +86,7 @@ func (p *pass) readLegs(ctx context.Context, live bool) (foreign string, err err
 	p.legs = make(legs, p.lu.Spec.Striped.LUNs)
 	for i := range p.legs {
 		leg := &v1alpha1.LogicalUnit{}
-		err := from.Get(ctx, client.ObjectKey{Name: LegName(p.lu.Name, i)}, leg)
+		err := from.Get(ctx, client.ObjectKey{Name: v1alpha1.LegName(p.lu.Name, i)}, leg)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -103,9 +105,10 @@ func (p *pass) readLegs(ctx context.Context, live bool) (foreign string, err err
 // leg is the object of a leg as the spec of the volume says.
 func (p *pass) leg(i int) *v1alpha1.LogicalUnit {
 	s := &p.lu.Spec
-	leg := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: LegName(p.lu.Name, i), Labels: map[string]string{v1alpha1.LabelCluster: s.Cluster, v1alpha1.LabelStriped: p.lu.Name}},
+	leg := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LegName(p.lu.Name, i), Labels: map[string]string{v1alpha1.LabelCluster: s.Cluster, v1alpha1.LabelStriped: p.lu.Name}},
 		Spec: v1alpha1.LogicalUnitSpec{Cluster: s.Cluster, Pool: s.Pool, Shared: s.Shared, Volume: s.Volume.DeepCopy(),
 			Leg: &v1alpha1.Leg{Of: p.lu.Name, UUID: s.Placement.UUID, Number: int32(i), Striping: *s.Striped}}}
+	leg.Spec.Source = p.legSource(i)
 	for _, t := range s.AccessibleFrom {
 		leg.Spec.AccessibleFrom = append(leg.Spec.AccessibleFrom, *t.DeepCopy())
 	}
@@ -134,8 +137,11 @@ func (p *pass) ensureLegs(ctx context.Context) error {
 	switch {
 	case len(missing) > 0 && p.made():
 		return finding.New(v1alpha1.ReasonMissing, "LogicalUnit %s, a leg of this volume, does not exist: it is not created again, because an empty leg would hide the loss; "+
-			"recreate it with `kubectl gemel import --apply` if its LUN exists, or restore the volume from a backup", LegName(p.lu.Name, missing[0]))
+			"recreate it with `kubectl gemel import --apply` if its LUN exists, or restore the volume from a backup", v1alpha1.LegName(p.lu.Name, missing[0]))
 	case len(missing) == len(p.legs) && p.deleted():
+		if err := p.endClonePoint(ctx); err != nil {
+			return err
+		}
 		return object.RemoveFinalizer(ctx, p, &p.lu) // deleted before a leg was created: there is no data
 	case len(missing) > 0 && (p.deleted() || p.lu.Spec.Destroy):
 		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy or a deletion came before all legs were created: set spec.destroy and delete the object")
@@ -212,6 +218,9 @@ func (p *pass) destroyLegs(ctx context.Context) error {
 	}
 	if len(left) > 0 {
 		return finding.New(v1alpha1.ReasonProgressing, "the legs are being destroyed: %s; what keeps one of them is in its conditions", strings.Join(left, ", "))
+	}
+	if err := p.endClonePoint(ctx); err != nil {
+		return err
 	}
 	return object.RemoveFinalizer(ctx, p, &p.lu)
 }

@@ -23,8 +23,14 @@ const mebi = 1 << 20
 // striped is a fixture with a volume over three LUNs. What its legs say, the test writes.
 func striped(t *testing.T) *fixture {
 	t.Helper()
+	return stripedOf(t, nil)
+}
+
+// stripedOf is striped for a copy of source.
+func stripedOf(t *testing.T, source *v1alpha1.Source) *fixture {
+	t.Helper()
 	f := setup(t, func(lu *v1alpha1.LogicalUnit) {
-		lu.Spec.Size = resource.MustParse("12Mi")
+		lu.Spec.Size, lu.Spec.Source = resource.MustParse("12Mi"), source
 		lu.Spec.Striped = &v1alpha1.Striping{LUNs: 3, StripeBytes: 256 << 10}
 	})
 	// Generations are counted as the API server counts them.
@@ -47,7 +53,7 @@ func striped(t *testing.T) *fixture {
 func (f *fixture) leg(i int) *v1alpha1.LogicalUnit {
 	f.Helper()
 	lu := &v1alpha1.LogicalUnit{}
-	if err := f.c.Get(f.Context(), client.ObjectKey{Name: LegName("lun-1", i)}, lu); err != nil {
+	if err := f.c.Get(f.Context(), client.ObjectKey{Name: v1alpha1.LegName("lun-1", i)}, lu); err != nil {
 		f.Fatal(err)
 	}
 	return lu
@@ -216,7 +222,7 @@ func TestEndOfStripedVolume(t *testing.T) {
 	}
 	for i := range 3 {
 		lu, _, err := f.look()
-		if c := meta.FindStatusCondition(lu.Status.Conditions, "Ready"); err != nil || c.Reason != v1alpha1.ReasonProgressing || !strings.Contains(c.Message, LegName("lun-1", i)) {
+		if c := meta.FindStatusCondition(lu.Status.Conditions, "Ready"); err != nil || c.Reason != v1alpha1.ReasonProgressing || !strings.Contains(c.Message, v1alpha1.LegName("lun-1", i)) {
 			t.Fatalf("%+v, %v", c, err)
 		}
 		leg := f.leg(i)
@@ -236,7 +242,7 @@ func TestEndOfStripedVolume(t *testing.T) {
 	}
 
 	f = striped(t)
-	other := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: LegName("lun-1", 1)}, Spec: v1alpha1.LogicalUnitSpec{Cluster: "c", Leg: &v1alpha1.Leg{Of: "lun-1", UUID: uuidOfSource}}}
+	other := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LegName("lun-1", 1)}, Spec: v1alpha1.LogicalUnitSpec{Cluster: "c", Leg: &v1alpha1.Leg{Of: "lun-1", UUID: uuidOfSource}}}
 	if err := f.c.Create(t.Context(), other); err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestStripedVolumeFromDisk(t *testing.T) {
 		t.Errorf("%+v, was %+v", got.Spec, volume.Spec)
 	}
 	damaged := diskLabels(f.leg(0))
-	damaged[labelLegs] = "three"
+	damaged["gemel.storage/legs"] = "three"
 	if back, err := FromDisk("p", &targetv1.LUN{Uuid: uuidOfSource, Labels: damaged}); err == nil {
 		t.Errorf("%+v", back)
 	}

@@ -31,6 +31,9 @@ func (p *pass) group(ctx context.Context, from client.Reader) (*v1alpha1.Logical
 }
 
 func (p *pass) memberOf(g *v1alpha1.LogicalUnitGroupSnapshot) bool {
+	if l := p.o.Spec.Leg; l != nil {
+		return slices.ContainsFunc(g.Spec.Members, func(m v1alpha1.GroupSnapshotMember) bool { return m.Snapshot == l.Of })
+	}
 	return slices.Contains(g.Spec.Members, v1alpha1.GroupSnapshotMember{Source: p.o.Spec.Source, Snapshot: p.o.Name})
 }
 
@@ -73,11 +76,20 @@ func (p *pass) heldByGroup(ctx context.Context) error {
 	return finding.New(v1alpha1.ReasonInUse, "the snapshot is part of the group snapshot %s, and is destroyed with it: delete the VolumeGroupSnapshot", g.Name)
 }
 
-// membersOf are the snapshots of a group.
-func membersOf(_ context.Context, o client.Object) (out []reconcile.Request) {
-	if g, ok := o.(*v1alpha1.LogicalUnitGroupSnapshot); ok {
-		for _, m := range g.Spec.Members {
-			out = append(out, reconcile.Request{NamespacedName: client.ObjectKey{Name: m.Snapshot}})
+// membersOf are the snapshots of a group, and those of their legs.
+func (r *Reconciler) membersOf(ctx context.Context, o client.Object) (out []reconcile.Request) {
+	g, ok := o.(*v1alpha1.LogicalUnitGroupSnapshot)
+	if !ok {
+		return nil
+	}
+	for _, m := range g.Spec.Members {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKey{Name: m.Snapshot}})
+		whole := &v1alpha1.LogicalUnitSnapshot{}
+		if err := r.Get(ctx, client.ObjectKey{Name: m.Snapshot}, whole); err != nil || whole.Spec.Striped == nil {
+			continue // one that the cache lacks is reconciled when it has it
+		}
+		for i := range int(whole.Spec.Striped.LUNs) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKey{Name: v1alpha1.LegName(m.Snapshot, i)}})
 		}
 	}
 	return out

@@ -102,7 +102,7 @@ func TestMemberIsTakenWithItsGroup(t *testing.T) {
 	if now := x.look("True Ready", ""); now.Annotations[v1alpha1.AnnotationMade] != "true" || now.Status.Size.Value() != 8<<20 {
 		t.Errorf("%+v", now)
 	}
-	if r := membersOf(t.Context(), g); len(r) != 1 || r[0].Name != "snap-1" {
+	if r := x.r.membersOf(t.Context(), g); len(r) != 1 || r[0].Name != "snap-1" {
 		t.Errorf("a change of the group reconciles %v", r)
 	}
 }

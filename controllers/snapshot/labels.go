@@ -29,6 +29,7 @@ func DiskLabels(o *v1alpha1.LogicalUnitSnapshot) map[string]string {
 	if o.Spec.Group != "" {
 		m[LabelGroup] = o.Spec.Group
 	}
+	o.Spec.Leg.SetDiskLabels(m)
 	return m
 }
 
@@ -41,14 +42,22 @@ func FromDisk(pair string, s *targetv1.Snapshot) (*v1alpha1.LogicalUnitSnapshot,
 	if name == "" || cluster == "" || source == "" {
 		return nil, fmt.Errorf("snapshot %s (%s) of %s: %w", s.Uuid, s.Name, pair, ErrForeign)
 	}
+	leg, err := v1alpha1.LegFromDisk(s.Labels)
+	if err != nil {
+		return nil, fmt.Errorf("snapshot %s (%s) of %s: %w", s.Uuid, s.Name, pair, err)
+	}
 	pool := s.Labels[v1alpha1.LabelPool]
 	if pool == "" && s.Volume != v1alpha1.DefaultVolume {
 		pool = s.Volume
 	}
-	return &v1alpha1.LogicalUnitSnapshot{
+	o := &v1alpha1.LogicalUnitSnapshot{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "LogicalUnitSnapshot"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelCluster: cluster},
 			Annotations: map[string]string{v1alpha1.AnnotationMade: "true"}},
 		Spec: v1alpha1.LogicalUnitSnapshotSpec{Cluster: cluster, Source: source, Name: s.Labels[v1alpha1.DiskLabelName], Group: s.Labels[LabelGroup],
-			Placement: &v1alpha1.SnapshotPlacement{Pair: pair, Pool: pool, UUID: s.Uuid, SourceUUID: s.SourceLunUuid}}}, nil
+			Leg: leg, Placement: &v1alpha1.SnapshotPlacement{Pair: pair, Pool: pool, UUID: s.Uuid, SourceUUID: s.SourceLunUuid}}}
+	if leg != nil {
+		o.Labels[v1alpha1.LabelStriped] = leg.Of
+	}
+	return o, nil
 }

@@ -42,7 +42,8 @@ type pass struct {
 	*Reconciler
 	o    *v1alpha1.LogicalUnitSnapshot // as read, and as changed by our own writes
 	pair pairconn.Pair
-	snap *targetv1.Snapshot // nil: the pair has none, or was not asked
+	snap *targetv1.Snapshot              // nil: the pair has none, or was not asked
+	legs []*v1alpha1.LogicalUnitSnapshot // of a striped volume, in their order; nil where there is none
 }
 
 // Reconcile reconciles one snapshot with its object and writes the status.
@@ -76,6 +77,9 @@ func (p *pass) reconcile(ctx context.Context) error {
 	}
 	if err := p.place(ctx); err != nil {
 		return err
+	}
+	if p.o.Spec.Striped != nil {
+		return p.reconcileStriped(ctx)
 	}
 	if err := p.awaitGroup(ctx); err != nil {
 		return err

@@ -21,7 +21,7 @@ const workers = 8
 
 // SetupWithManager adds the reconciler to a manager.
 //
-// +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots,verbs=get;list;watch;update;patch;delete
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunitsnapshots/finalizers,verbs=update
 // +kubebuilder:rbac:groups=gemel.storage,resources=logicalunits;logicalunitgroupsnapshots;targetpairs,verbs=get;list;watch
@@ -35,8 +35,10 @@ func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs) error {
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.LogicalUnitSnapshot{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		// The status of a part, of which generations say nothing, is that of the whole.
+		Watches(&v1alpha1.LogicalUnitSnapshot{}, handler.EnqueueRequestsFromMapFunc(wholeOf)).
 		// A group was published, or is being destroyed.
-		Watches(&v1alpha1.LogicalUnitGroupSnapshot{}, handler.EnqueueRequestsFromMapFunc(membersOf),
+		Watches(&v1alpha1.LogicalUnitGroupSnapshot{}, handler.EnqueueRequestsFromMapFunc(r.membersOf),
 			builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](50*time.Millisecond, 15*time.Second)}).

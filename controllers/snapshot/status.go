@@ -33,6 +33,7 @@ func (p *pass) writeStatus(ctx context.Context, err error) (ctrl.Result, error) 
 		taken := metav1.NewTime(p.snap.Created.AsTime())
 		s.Size, s.TakenAt = resource.NewQuantity(int64(p.snap.SizeBytes), resource.BinarySI), &taken
 	}
+	p.setStripedStatus(s)
 	changed := p.condition(s, f)
 	s.ObservedGeneration = p.o.Generation
 	if !equality.Semantic.DeepEqual(truncated(p.o.Status), truncated(*s)) {

@@ -37,14 +37,18 @@ func (p *pass) place(ctx context.Context) error {
 		return fmt.Errorf("LogicalUnit %s: %w", p.o.Spec.Source, err)
 	case lu.Spec.Cluster != p.o.Spec.Cluster:
 		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster is %s: the source is in cluster %s", p.o.Spec.Cluster, lu.Spec.Cluster)
-	case lu.Spec.Striped != nil || lu.Spec.Leg != nil:
-		return finding.New(v1alpha1.ReasonInvalid, "spec.source: %s is striped, and this release takes no snapshots of striped volumes", lu.Name)
 	case lu.Spec.Placement == nil || !object.IsMade(&lu):
 		return finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being created", p.o.Spec.Source)
+	}
+	if err := p.checkSource(ctx, &lu); err != nil {
+		return err
 	}
 	return object.Patch(ctx, p, &p.o, "placement", func(o *v1alpha1.LogicalUnitSnapshot) {
 		controllerutil.AddFinalizer(o, v1alpha1.Finalizer)
 		o.Spec.Placement = &v1alpha1.SnapshotPlacement{Pair: lu.Spec.Placement.Pair, Pool: lu.Spec.Placement.Pool, UUID: string(o.UID), SourceUUID: lu.Spec.Placement.UUID}
+		if lu.Spec.Striped != nil {
+			o.Spec.Striped, o.Spec.Placement.SourceUUID = lu.Spec.Striped.DeepCopy(), ""
+		}
 	})
 }
 
@@ -118,6 +122,12 @@ func (p *pass) destroy(ctx context.Context) error {
 		return err
 	}
 	if p.o.Spec.Placement == nil {
+		return object.RemoveFinalizer(ctx, p, &p.o)
+	}
+	if p.o.Spec.Striped != nil {
+		if err := p.destroyLegs(ctx); err != nil {
+			return err
+		}
 		return object.RemoveFinalizer(ctx, p, &p.o)
 	}
 	if err := p.find(ctx); err != nil {

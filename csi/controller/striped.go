@@ -46,7 +46,7 @@ func (s striping) layout() (l stripe.Layout, err error) {
 	return l, nil
 }
 
-// stripable refuses what a striped volume cannot be used for, or made from.
+// stripable refuses what a striped volume cannot be used for.
 func stripable(want *backend.CreateVolume, access []capability.Access) error {
 	if want.Layout.Count == 0 {
 		return nil
@@ -57,8 +57,6 @@ func stripable(want *backend.CreateVolume, access []capability.Access) error {
 		}
 	}
 	switch {
-	case want.SourceVolume != "" || want.SourceSnapshot != "":
-		return invalid("volume_content_source: this release cannot make copies with parameters.%s: leave it out, or create an empty volume and copy the data", paramLUNs)
 	case want.PreferredNode != "":
 		return invalid("parameters: %s: the LUNs of a striped volume are spread over both nodes: leave %s or %s out", paramPreferredNode, paramPreferredNode, paramLUNs)
 	case want.PinnedNode != "" && want.PinnedNode != v1alpha1.NoPin:
@@ -69,10 +67,3 @@ func stripable(want *backend.CreateVolume, access []capability.Access) error {
 
 // step is the unit of the sizes of a volume: each of its LUNs has a size in backend.SizeStep.
 func step(l stripe.Layout) int64 { return backend.SizeStep * int64(max(l.Count, 1)) }
-
-func layoutText(l stripe.Layout) string {
-	if l.Count == 0 {
-		return "one LUN"
-	}
-	return strconv.Itoa(l.Count) + " LUNs and stripes of " + strconv.FormatInt(l.Size, 10) + " bytes"
-}

@@ -57,8 +57,7 @@ func TestWhatCannotBeStriped(t *testing.T) {
 		"one worker":         {backend.CreateVolume{Layout: four, Mutable: backend.Mutable{PinnedNode: v1alpha1.NoPin}}, one, ""},
 		"one LUN, many":      {backend.CreateVolume{Mutable: backend.Mutable{PinnedNode: "a"}, SourceVolume: "v"}, many, ""},
 		"several workers":    {backend.CreateVolume{Layout: four}, many, "luns"},
-		"a clone":            {backend.CreateVolume{Layout: four, SourceVolume: "v"}, one, "volume_content_source"},
-		"a restored volume":  {backend.CreateVolume{Layout: four, SourceSnapshot: "s"}, one, "volume_content_source"},
+		"a clone":            {backend.CreateVolume{Layout: four, SourceVolume: "v"}, one, ""},
 		"a preferred node":   {backend.CreateVolume{Layout: four, Mutable: backend.Mutable{PreferredNode: "a"}}, one, "preferredNode"},
 		"pinned to one node": {backend.CreateVolume{Layout: four, Mutable: backend.Mutable{PinnedNode: "b"}}, one, "pinnedNode"},
 	} {

@@ -125,8 +125,8 @@ func matchesRequest(v backend.Volume, want backend.CreateVolume, r *csi.Capacity
 		return exists("in cluster %q, not %q", v.Cluster, want.Cluster)
 	case want.Pool != "" && v.Pool != "" && v.Pool != want.Pool:
 		return exists("in pool %q, not %q", v.Pool, want.Pool)
-	case v.Layout != want.Layout && want.SourceVolume == "" && want.SourceSnapshot == "":
-		return exists("with %s", layoutText(v.Layout))
+	case v.Layout != want.Layout:
+		return exists("with %s", v.Layout)
 	case !fits(v.Size, r):
 		return exists("with %d bytes: not within capacity_range %d to %d", v.Size, r.GetRequiredBytes(), r.GetLimitBytes())
 	}

@@ -39,7 +39,7 @@ var groupMutants = []mutant{
 	{ofGroups, "a group goes before its members", inGroup("destroy.go",
 		"	if n := len(p.members); n > 0 {", "	if n := len(p.members); n > 9 {"), groupSnapshot, "TestPairsEndBeforeTheObjectsGo"},
 	{ofGroups, "what has the name of a member is destroyed", inGroup("destroy.go",
-		"		if s != nil && p.belongs(m, s) {", "		if s != nil {"), groupSnapshot, "TestForeignMembers"},
+		"		if s == nil || !p.belongs(m, s) {", "		if s == nil {"), groupSnapshot, "TestForeignMembers"},
 	{ofGroups, "a deletion without spec.destroy destroys", inGroup("reconciler.go",
 		"	if p.deleted() && p.o.Spec.Destroy {\n		return p.destroy(ctx)", "	if p.deleted() {\n		return p.destroy(ctx)"), groupSnapshot, "TestDeletionWithoutDestroyKeepsTheData"},
 	{ofGroups, "calls to a pair that hangs have no limit", inGroup("pairs.go",

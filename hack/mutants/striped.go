@@ -9,6 +9,8 @@ const (
 	ofVolume   = "test/integration/striped"
 
 	reconcilesLUNs = "controllers/logicalunit"
+	takesSnapshots = "controllers/snapshot"
+	takesGroups    = "controllers/groupsnapshot"
 )
 
 var stripedMutants = []mutant{
@@ -54,6 +56,34 @@ var stripedMutants = []mutant{
 		"		if a.MultiNode() {", "		if a.MultiNode() && a.Block == (a.FSType != \"\") {"), "csi/controller", "TestWhatCannotBeStriped"},
 	{ofStriped, "the kernel attaches the first LUN of a striped volume", below("csi/attach/kernel/identity.go",
 		"	if a.Striped() {", "	if a.Striped() && a.WWID != \"\" {"), "csi/attach/kernel", "TestStripedVolumeIsRefused"},
+	{ofStriped, "the first leg is taken for the volume", below(takesGroups+"/legs.go",
+		"range int(s.Spec.Striped.LUNs)", "range 1 + 0*int(s.Spec.Striped.LUNs)"), takesGroups, "TestLegsAreTaken"},
+	{ofStriped, "a leg that was taken before is one of this cut", below(takesGroups+"/legs.go",
+		"case object.IsMade(have):", "case object.IsMade(have) && have.Spec.Destroy:"), takesGroups, "TestForeignLeg"},
+	{ofStriped, "legs do not count for the limit of a cut", below(takesGroups+"/legs.go",
+		"n := len(p.luns); n >", "n := len(p.members); n >"), takesGroups, "TestTooManyLegs"},
+	{ofStriped, "legs that were begun are not ended at their pairs", below(takesGroups+"/destroy.go",
+		"if leg != nil && snapshot.IsLeg(s, leg) {", "if leg == nil && snapshot.IsLeg(s, s) {"), takesGroups, "TestEndOfLegs"},
+	{ofStriped, "a snapshot is made when its first leg is", below(takesSnapshots+"/striped.go",
+		"	for i, leg := range p.legs {\n		switch {\n		case leg == nil && p.made()", "	for i, leg := range p.legs[:1] {\n		switch {\n		case leg == nil && p.made()"), takesSnapshots, "TestSnapshotOfStripedVolumeSumsUpItsLegs"},
+	{ofStriped, "a leg of an earlier snapshot counts", below(takesSnapshots+"/striped.go",
+		"l.Of == whole.Name && l.UUID == at.UUID", "l.Of == whole.Name"), takesSnapshots, "TestEndOfSnapshotOfStripedVolume"},
+	{ofStriped, "a snapshot goes before its legs", below(takesSnapshots+"/striped.go",
+		"	if len(left) > 0 {", "	if len(left) > 16 {"), takesSnapshots, "TestEndOfSnapshotOfStripedVolume"},
+	{ofStriped, "a leg of a snapshot is destroyed by itself", below(takesSnapshots+"/group.go",
+		"return m.Snapshot == l.Of", "return m.Snapshot == l.UUID"), takesSnapshots, "TestEndOfSnapshotOfStripedVolume"},
+	{ofStriped, "one leg of a volume is taken by itself", below(takesSnapshots+"/striped.go",
+		"case leg == nil && lu.Spec.Leg != nil:", "case leg == nil && lu.Spec.Leg != nil && lu.Spec.Destroy:"), takesSnapshots, "TestStripedVolumeIsNotTakenByItself"},
+	{ofStriped, "a leg is restored from another leg", below(reconcilesLUNs+"/stripedcopy.go",
+		"v1alpha1.LegName(p.lu.Spec.Source.Snapshot, i)", "v1alpha1.LegName(p.lu.Spec.Source.Snapshot, 0*i)"), reconcilesLUNs, "TestStripedVolumeIsRestored"},
+	{ofStriped, "a copy has stripes of another size", below(reconcilesLUNs+"/stripedcopy.go",
+		"*striped != *p.lu.Spec.Striped:", "striped.LUNs != p.lu.Spec.Striped.LUNs:"), reconcilesLUNs, "TestCopyHasTheLayoutOfItsSource"},
+	{ofStriped, "a clone does not wait for the snapshot of its source", below(reconcilesLUNs+"/stripedcopy.go",
+		"	case object.IsMade(g):", "	case g.Name != \"\":"), reconcilesLUNs, "TestStripedVolumeIsCloned"},
+	{ofStriped, "the snapshot that a clone was made from stays", below(reconcilesLUNs+"/striped.go",
+		"	if p.made() {\n		_, err", "	if p.made() && p.deleted() {\n		_, err"), reconcilesLUNs, "TestStripedVolumeIsCloned"},
+	{ofStriped, "a clone removes a snapshot that is not its own", below(reconcilesLUNs+"/stripedcopy.go",
+		"return g.Labels[v1alpha1.LabelClone] == p.lu.Spec.Placement.UUID", "return g.Labels[v1alpha1.LabelClone] == p.lu.Spec.Placement.UUID || g.Name == p.lu.Name"), reconcilesLUNs, "TestCloneIsGivenUp"},
 }
 
 func init() { mutants = append(mutants, stripedMutants...) }

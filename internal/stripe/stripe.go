@@ -47,6 +47,14 @@ func Default(count int) Layout {
 	return Layout{count, size}
 }
 
+// String says the layout in words; Count 0 is one LUN.
+func (l Layout) String() string {
+	if l.Count == 0 {
+		return "one LUN"
+	}
+	return fmt.Sprintf("%d LUNs and stripes of %d bytes", l.Count, l.Size)
+}
+
 // Check returns ErrCount or ErrStripe.
 func (l Layout) Check() error {
 	switch {

@@ -92,9 +92,13 @@ func (b *Backend) GetGroupSnapshot(ctx context.Context, id string) (backend.Grou
 // CreateGroupSnapshot implements backend.Backend. As for snapshots, an object that fails is
 // removed, and with it what the operator has of its snapshots.
 func (b *Backend) CreateGroupSnapshot(ctx context.Context, id, name string, sources []string) (backend.GroupSnapshot, error) {
+	return b.createGroup(ctx, id, name, membersOf(id, sources))
+}
+
+func (b *Backend) createGroup(ctx context.Context, id, name string, members []v1alpha1.GroupSnapshotMember) (backend.GroupSnapshot, error) {
 	what := "create group snapshot " + id
 	for {
-		g, err := b.ensureGroup(ctx, id, name, sources)
+		g, err := b.ensureGroup(ctx, id, name, members)
 		if err != nil {
 			return backend.GroupSnapshot{}, err
 		}
@@ -144,8 +148,7 @@ func waitGroup(ctx context.Context, b *Backend, what string, g *v1alpha1.Logical
 
 // ensureGroup creates the object, or returns the existing one. Only the creation needs the sources:
 // a group snapshot outlives them.
-func (b *Backend) ensureGroup(ctx context.Context, id, name string, sources []string) (*v1alpha1.LogicalUnitGroupSnapshot, error) {
-	members := membersOf(id, sources)
+func (b *Backend) ensureGroup(ctx context.Context, id, name string, members []v1alpha1.GroupSnapshotMember) (*v1alpha1.LogicalUnitGroupSnapshot, error) {
 	for {
 		old, err := b.readGroup(ctx, id)
 		switch {
@@ -155,13 +158,13 @@ func (b *Backend) ensureGroup(ctx context.Context, id, name string, sources []st
 			}
 			continue
 		case err == nil && (old.Spec.Name != name || !equal(old.Spec.Members, members)):
-			return nil, fmt.Errorf("%w: group snapshot %q exists, of volumes %s", backend.ErrExists, name, strings.Join(sourcesOf(old), ", "))
+			return nil, fmt.Errorf("%w: group snapshot %q exists, of volumes %s", backend.ErrExists, name, strings.Join(sourcesOf(old.Spec.Members), ", "))
 		case err == nil:
 			return old, nil
 		case !errors.Is(err, backend.ErrNotFound):
 			return nil, err
 		}
-		cluster, err := b.together(ctx, sources)
+		cluster, err := b.together(ctx, sourcesOf(members))
 		if err != nil {
 			return nil, fmt.Errorf("source_volume_ids: %w", err)
 		}
@@ -177,8 +180,8 @@ func (b *Backend) ensureGroup(ctx context.Context, id, name string, sources []st
 	}
 }
 
-func sourcesOf(g *v1alpha1.LogicalUnitGroupSnapshot) (out []string) {
-	for _, m := range g.Spec.Members {
+func sourcesOf(members []v1alpha1.GroupSnapshotMember) (out []string) {
+	for _, m := range members {
 		out = append(out, m.Source)
 	}
 	return out
@@ -187,19 +190,30 @@ func sourcesOf(g *v1alpha1.LogicalUnitGroupSnapshot) (out []string) {
 // together checks that volumes can be in one group snapshot, and returns their StorageCluster. A
 // volume that is being expanded would have one size in its snapshot and another one on its pair.
 func (b *Backend) together(ctx context.Context, sources []string) (cluster string, err error) {
+	luns := 0
 	for i, id := range sources {
 		lu, err := b.ready(ctx, id)
 		switch {
 		case err != nil:
 			return "", err
-		case lu.Spec.Striped != nil:
-			return "", fmt.Errorf("%w: volume %s is striped, and this release takes no snapshots of striped volumes", backend.ErrNotTogether, id)
 		case i > 0 && lu.Spec.Cluster != cluster:
 			return "", fmt.Errorf("%w: volume %s is in StorageCluster %s, volume %s in %s: take one group snapshot of each StorageCluster", backend.ErrNotTogether, sources[0], cluster, id, lu.Spec.Cluster)
 		case lu.Spec.Size.Cmp(*lu.Status.Size) > 0:
 			return "", fmt.Errorf("%w: volume %s is being expanded from %s to %s: retry when it is", backend.ErrNotTogether, id, lu.Status.Size, &lu.Spec.Size)
 		}
 		cluster = lu.Spec.Cluster
+		luns += lunsOf(lu)
+	}
+	if luns > v1alpha1.MaxGroupMembers {
+		return "", fmt.Errorf("%w: the volumes have %d LUNs, and a group snapshot has %d at most: take several", backend.ErrNotTogether, luns, v1alpha1.MaxGroupMembers)
 	}
 	return cluster, nil
+}
+
+// lunsOf is the number of LUNs of a volume.
+func lunsOf(lu *v1alpha1.LogicalUnit) int {
+	if s := lu.Spec.Striped; s != nil {
+		return int(s.LUNs)
+	}
+	return 1
 }

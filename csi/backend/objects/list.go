@@ -60,7 +60,7 @@ func (b *Backend) ListSnapshots(ctx context.Context, source string, p backend.Pa
 		return nil, "", apiError("snapshots", "", err)
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(s v1alpha1.LogicalUnitSnapshot) bool {
-		return s.Spec.Destroy || s.Spec.Group != "" && !taken(&s) || s.Status.Size == nil || s.Status.TakenAt == nil || source != "" && s.Spec.Source != source
+		return s.Spec.Leg != nil || s.Labels[v1alpha1.LabelClone] != "" || s.Spec.Destroy || s.Spec.Group != "" && !taken(&s) || s.Status.Size == nil || s.Status.TakenAt == nil || source != "" && s.Spec.Source != source
 	})
 	items, next, err := page(list.Items, func(s *v1alpha1.LogicalUnitSnapshot) string { return s.Name }, p)
 	if err != nil {

@@ -15,8 +15,16 @@ import (
 )
 
 func snapshot(s *v1alpha1.LogicalUnitSnapshot) backend.Snapshot {
-	return backend.Snapshot{ID: s.Name, Name: s.Spec.Name, SourceVolume: s.Spec.Source, Size: s.Status.Size.Value(), Created: s.Status.TakenAt.Time, Group: s.Spec.Group}
+	out := backend.Snapshot{ID: s.Name, Name: s.Spec.Name, SourceVolume: s.Spec.Source, Size: s.Status.Size.Value(), Created: s.Status.TakenAt.Time}
+	if !alone(s) {
+		out.Group = s.Spec.Group
+	}
+	return out
 }
+
+// alone reports whether a snapshot is no part of what the caller knows as a group snapshot: one of
+// a striped volume has a LogicalUnitGroupSnapshot of its own, with its name.
+func alone(s *v1alpha1.LogicalUnitSnapshot) bool { return s.Spec.Group == "" || s.Spec.Group == s.Name }
 
 func (b *Backend) readSnapshot(ctx context.Context, id string) (*v1alpha1.LogicalUnitSnapshot, error) {
 	if !validName.MatchString(id) {
@@ -25,6 +33,12 @@ func (b *Backend) readSnapshot(ctx context.Context, id string) (*v1alpha1.Logica
 	var s v1alpha1.LogicalUnitSnapshot
 	if err := b.c.Get(ctx, client.ObjectKey{Name: id}, &s); err != nil {
 		return nil, apiError("snapshot", id, err)
+	}
+	if s.Labels[v1alpha1.LabelClone] != "" {
+		return nil, fmt.Errorf("%w: %s is what a clone is made from, and no snapshot that was asked for", backend.ErrNotFound, id)
+	}
+	if s.Spec.Leg != nil { // as in unit
+		return nil, fmt.Errorf("%w: %s is a part of the snapshot %s of a striped volume, and no snapshot by itself", backend.ErrNotFound, id, s.Spec.Leg.Of)
 	}
 	return &s, nil
 }
@@ -62,6 +76,16 @@ func (b *Backend) GetSnapshot(ctx context.Context, id string) (backend.Snapshot,
 
 // CreateSnapshot implements backend.Backend. As for volumes, an object that fails is removed.
 func (b *Backend) CreateSnapshot(ctx context.Context, id, name, source string) (backend.Snapshot, error) {
+	switch striped, err := b.ofStriped(ctx, id, source); {
+	case err != nil:
+		return backend.Snapshot{}, err
+	case striped:
+		g, err := b.createGroup(ctx, id, name, []v1alpha1.GroupSnapshotMember{{Source: source, Snapshot: id}})
+		if err != nil {
+			return backend.Snapshot{}, err
+		}
+		return g.Snapshots[0], nil
+	}
 	for {
 		s, err := b.ensureSnapshot(ctx, id, name, source)
 		if err != nil {
@@ -83,6 +107,24 @@ func (b *Backend) CreateSnapshot(ctx context.Context, id, name, source string) (
 		}
 		return snapshot(seen), nil
 	}
+}
+
+// ofStriped reports whether a snapshot is, or is to be, of a striped volume: the snapshots of its
+// LUNs are taken as a group of their own, whose object has the name of the snapshot. Only a new
+// snapshot needs the source.
+func (b *Backend) ofStriped(ctx context.Context, id, source string) (bool, error) {
+	s, err := b.readSnapshot(ctx, id)
+	if err == nil {
+		return s.Spec.Group == id, nil
+	}
+	if !errors.Is(err, backend.ErrNotFound) {
+		return false, err
+	}
+	if _, err := b.readGroup(ctx, id); !errors.Is(err, backend.ErrNotFound) {
+		return err == nil, err
+	}
+	lu, err := b.ready(ctx, source)
+	return err == nil && lu.Spec.Striped != nil, err
 }
 
 // waitSnapshot calls wait for a LogicalUnitSnapshot.
@@ -164,6 +206,13 @@ func (b *Backend) waitSnapshotGone(ctx context.Context, s *v1alpha1.LogicalUnitS
 
 // DeleteSnapshot implements backend.Backend.
 func (b *Backend) DeleteSnapshot(ctx context.Context, id string) error {
+	g, err := b.readGroup(ctx, id)
+	switch {
+	case err == nil && g.OfVolume():
+		return b.DeleteGroupSnapshot(ctx, id, []string{id})
+	case err != nil && !errors.Is(err, backend.ErrNotFound):
+		return err
+	}
 	return b.deleteSnapshot(ctx, id, "")
 }
 
@@ -177,7 +226,7 @@ func (b *Backend) deleteSnapshot(ctx context.Context, id, group string) error {
 		if err != nil {
 			return err
 		}
-		if s.Spec.Group != group {
+		if s.Spec.Group != group && !(group == "" && alone(s)) {
 			return fmt.Errorf("snapshot %q: %w: it is deleted with the others of %q: delete that", id, backend.ErrInGroup, s.Spec.Group)
 		}
 		err = b.destroySnapshot(ctx, s)

@@ -36,9 +36,7 @@ func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
 	if lu.Spec.Placement != nil {
 		v.Pair = lu.Spec.Placement.Pair
 	}
-	if s := lu.Spec.Striped; s != nil {
-		v.Layout = stripe.Layout{Count: int(s.LUNs), Size: int64(s.StripeBytes)}
-	}
+	v.Layout = layoutOf(lu.Spec.Striped)
 	if i := lu.Spec.Volume; i != nil {
 		v.Name = i.Name
 		for k, s := range map[string]string{v1alpha1.DiskLabelName: i.Name, v1alpha1.DiskLabelPV: i.Name, v1alpha1.DiskLabelPVC: i.PVC, v1alpha1.DiskLabelNamespace: i.Namespace} {
@@ -61,6 +59,14 @@ func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
 		}
 	}
 	return v
+}
+
+// layoutOf is the layout of a volume; Count 0: one LUN.
+func layoutOf(s *v1alpha1.Striping) stripe.Layout {
+	if s == nil {
+		return stripe.Layout{}
+	}
+	return stripe.Layout{Count: int(s.LUNs), Size: int64(s.StripeBytes)}
 }
 
 // poolOf a LUN; empty before its placement, and for LUNs of releases without pools.
@@ -202,14 +208,16 @@ func sameSpec(old, want *v1alpha1.LogicalUnit) error {
 // one. A copy is in the pool of its source, whatever is requested.
 func (b *Backend) checkSource(ctx context.Context, req backend.CreateVolume) (pool string, err error) {
 	var size int64
-	cluster, pool := req.Cluster, req.Pool
+	var cluster string
+	var layout *v1alpha1.Striping
+	pool = req.Pool
 	switch {
 	case req.SourceSnapshot != "":
 		s, err := b.takenSnapshot(ctx, req.SourceSnapshot)
 		if err != nil {
 			return "", err
 		}
-		size, cluster = s.Status.Size.Value(), s.Spec.Cluster
+		size, cluster, layout = s.Status.Size.Value(), s.Spec.Cluster, s.Spec.Striped
 		if s.Spec.Placement != nil {
 			pool = s.Spec.Placement.Pool
 		}
@@ -218,11 +226,15 @@ func (b *Backend) checkSource(ctx context.Context, req backend.CreateVolume) (po
 		if err != nil {
 			return "", err
 		}
-		size, cluster, pool = lu.Status.Size.Value(), lu.Spec.Cluster, poolOf(lu)
+		size, cluster, pool, layout = lu.Status.Size.Value(), lu.Spec.Cluster, poolOf(lu), lu.Spec.Striped
+	default:
+		return pool, nil
 	}
 	switch {
 	case cluster != req.Cluster:
 		return "", fmt.Errorf("%w: cluster %s: the source is in cluster %s, and a copy must be in the same cluster", backend.ErrInvalid, req.Cluster, cluster)
+	case layoutOf(layout) != req.Layout:
+		return "", fmt.Errorf("%w: parameters: %s and %s make %s, and the source has %s: use a StorageClass that makes the same", backend.ErrInvalid, v1alpha1.ParamLUNs, v1alpha1.ParamStripe, req.Layout, layoutOf(layout))
 	case size > req.Size:
 		return "", fmt.Errorf("%w: size %d is below the source's %d", backend.ErrInvalid, req.Size, size)
 	}
