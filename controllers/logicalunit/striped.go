@@ -255,16 +255,10 @@ func (p *pass) placeLeg(ctx context.Context) error {
 		return finding.New(v1alpha1.ReasonInvalid, "spec.leg: LogicalUnit %s is not the volume %s that this is a leg of: delete this one", l.Of, l.UUID)
 	}
 	at := volume.Spec.Placement
-	first := at.Home
-	if first == "" {
-		first = "a"
-	}
-	choice := placement.Choice{Pair: at.Pair, Home: homes[(int(l.Number)+slices.Index(homes[:], first))%len(homes)]}
+	choice := placement.Choice{Pair: at.Pair, Home: placement.LegHome(at.Home, int(l.Number))}
 	choice.Reason = fmt.Sprintf("leg %d of %d of the striped volume %s, which is on pair %s; homes alternate, and node %s becomes the home", l.Number, l.LUNs, l.Of, at.Pair, choice.Home)
 	return p.writePlacement(ctx, at.Pool, choice)
 }
-
-var homes = [2]string{"a", "b"}
 
 // volumeOf is the striped volume of a leg, for the queue.
 func volumeOf(_ context.Context, o client.Object) []reconcile.Request {
