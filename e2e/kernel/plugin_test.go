@@ -139,6 +139,7 @@ type volume struct {
 	context  map[string]string
 	cap      *csi.VolumeCapability
 	w        *worker
+	legs     []*volume // of a striped one; it has neither lun nor wwid
 }
 
 // create makes a LUN and publishes it; fs is empty for a raw volume.
@@ -181,8 +182,14 @@ func (v *volume) republish(ctx context.Context) error {
 
 func (v *volume) staging() string   { return kubeletDir + "/staging/" + v.id }
 func (v *volume) path() string      { return kubeletDir + "/pods/" + v.id }
-func (v *volume) device() string    { return "/dev/disk/by-id/dm-uuid-mpath-3" + v.wwid }
 func (v *volume) lunNumber() string { return v.context[attach.KeyLUN] }
+
+func (v *volume) device() string {
+	if len(v.legs) > 0 {
+		return "/dev/mapper/gemel-" + v.id
+	}
+	return "/dev/disk/by-id/dm-uuid-mpath-3" + v.wwid
+}
 
 func (v *volume) stage(ctx context.Context) error {
 	_, err := v.w.node.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: v.id, PublishContext: v.context, StagingTargetPath: v.staging(),
@@ -207,8 +214,14 @@ func (v *volume) unstage(ctx context.Context) error {
 }
 
 func (v *volume) expand(ctx context.Context, size uint64) (int64, error) {
-	if _, err := v.w.rig.pair.Client(0).ExpandLUN(ctx, &targetv1.ExpandLUNRequest{Uuid: v.id, SizeBytes: size}); err != nil {
-		return 0, err
+	luns := []*volume{v}
+	if len(v.legs) > 0 {
+		luns = v.legs
+	}
+	for _, l := range luns {
+		if _, err := v.w.rig.pair.Client(0).ExpandLUN(ctx, &targetv1.ExpandLUNRequest{Uuid: l.id, SizeBytes: size / uint64(len(luns))}); err != nil {
+			return 0, err
+		}
 	}
 	r, err := v.w.node.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{VolumeId: v.id, VolumePath: v.path(), StagingTargetPath: v.staging(),
 		CapacityRange: &csi.CapacityRange{RequiredBytes: int64(size)}, VolumeCapability: v.cap})

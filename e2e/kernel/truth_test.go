@@ -39,6 +39,12 @@ func (w *worker) try(ctx context.Context, fs, owner string) *tried {
 	GinkgoHelper()
 	v, err := w.create(ctx, 512<<20, owner, fs)
 	Expect(err).NotTo(HaveOccurred())
+	return tryOn(ctx, v, fs)
+}
+
+// tryOn is try with a volume that is there.
+func tryOn(ctx context.Context, v *volume, fs string) *tried {
+	GinkgoHelper()
 	t := &tried{volume: v, fs: fs}
 	Expect(t.stage(ctx)).To(Succeed())
 	Expect(t.publish(ctx)).To(Succeed())

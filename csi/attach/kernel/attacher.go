@@ -224,8 +224,8 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 func (a *Attacher) build(ctx context.Context, g goal, o *observed) (string, error) {
 	// A map of this WWID without a record: from a publish whose record was lost. A process
 	// that uses it must not come to use this one.
-	if m := o.mapOf(g.id); m != nil && g.fresh {
-		a.log.Warn("removing a multipath map that has no record", "volume", g.volume, "map", m.kernel, "users", m.users())
+	if all := o.mapsOf(g.unit); len(all) > 0 && g.fresh {
+		a.log.Warn("removing a map that has no record", "volume", g.volume, "map", all[0].kernel, "users", all[0].users())
 		if _, err := a.converge(ctx, goal{unit: g.unit, absent: true, force: true, keep: true}); err != nil {
 			return "", err
 		}
@@ -243,7 +243,7 @@ func (a *Attacher) present(ctx context.Context, g goal) (*dmMap, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := o.mapOf(g.id)
+	m := o.deviceOf(g.unit)
 	if m == nil {
 		return nil, fmt.Errorf("%w: %s has no map", attach.ErrFailed, g.volume)
 	}

@@ -97,11 +97,14 @@ func TestAttachDetach(t *testing.T) {
 // A crash at every step, before it and after it: the same call again reaches the goal, and so does
 // a detach.
 func TestCrashAtEveryStep(t *testing.T) {
+	crashAtEveryStep(t, attachment("v1", 5, 3, wwid1), attachment("v1", 6, 9, wwid1), (*fake).healthy)
+}
+
+func crashAtEveryStep(t *testing.T, want, next attach.Attachment, whole func(*fake, attach.Attachment) error) {
 	type call struct {
 		name string
 		do   func(*Attacher) error
 	}
-	want, next := attachment("v1", 5, 3, wwid1), attachment("v1", 6, 9, wwid1)
 	put := func(w attach.Attachment) call {
 		return call{fmt.Sprintf("attach %d", w.Generation), func(a *Attacher) error { _, err := a.Attach(context.Background(), w); return err }}
 	}
@@ -141,7 +144,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 					t.Fatalf("%s killed at step %d (before: %v, %s), then %s: %v", c.crash.name, at, before, f.steps[len(f.steps)-1], c.after.name, err)
 				}
 				if c.has != nil {
-					if err := f.healthy(*c.has); err != nil {
+					if err := whole(f, *c.has); err != nil {
 						t.Fatalf("%s killed at step %d (before: %v), then %s: %v", c.crash.name, at, before, c.after.name, err)
 					}
 					if err := detach.do(attacherOn(t, f, dir)); err != nil {

@@ -29,7 +29,9 @@ const maxSized = 1024
 
 // of tells whether a device of an attachment is to be read again.
 func (c change) of(g goal, o *observed) bool {
-	return c.all || slices.ContainsFunc(g.sessions(o), func(s session) bool { return slices.Contains(c.sized, g.address(s)) })
+	return c.all || slices.ContainsFunc(g.sessions(o), func(s session) bool {
+		return slices.ContainsFunc(g.each(), func(l goal) bool { return slices.Contains(c.sized, l.address(s)) })
+	})
 }
 
 // attentions are unit attentions (SAM-5 §5.14) that the kernel passes on and does not act upon

@@ -32,9 +32,12 @@ type fake struct {
 	deaf  bool                      // nor when it is asked
 	open  bool                      // a process keeps maps open
 	hung  bool                      // a flush does not end
-	steps []step
-	known map[string]map[string]pathState // what multipathd says of maps, by WWID; a regroup ends it
-	stays bool                            // it does not
+	torn  bool                      // the next dmsetup of a striped map is killed in the middle
+
+	lastDM int
+	steps  []step
+	known  map[string]map[string]pathState // what multipathd says of maps, by WWID; a regroup ends it
+	stays  bool                            // it does not
 	// died is the number of the step at which the process is killed, before it or after it.
 	dieAt     int
 	dieBefore bool
@@ -50,16 +53,17 @@ func newFake(t *testing.T) *fake {
 		sizes: map[naa]int64{}, down: map[netip.AddrPort]bool{}, dieAt: -1}
 }
 
-// show makes portals show a LUN.
+// show makes portals show a LUN, or all LUNs of a striped volume.
 func (f *fake) show(a attach.Attachment, size int64) {
-	u := must(f.t, a)
-	for _, p := range u.portals {
-		if f.shown[p] == nil {
-			f.shown[p] = map[uint64]naa{}
+	for _, u := range must(f.t, a).each() {
+		for _, p := range u.portals {
+			if f.shown[p] == nil {
+				f.shown[p] = map[uint64]naa{}
+			}
+			f.shown[p][u.lun] = u.id
 		}
-		f.shown[p][u.lun] = u.id
+		f.sizes[u.id] = size
 	}
-	f.sizes[u.id] = size
 }
 
 func must(t *testing.T, a attach.Attachment) unit {
@@ -78,6 +82,7 @@ func (f *fake) observe(context.Context) (*observed, error) {
 		return nil, errDead
 	}
 	o := f.observed
+	o.stripes = slices.Clone(o.stripes)
 	o.sessions, o.disks, o.maps, o.nodes = slices.Clone(o.sessions), slices.Clone(o.disks), slices.Clone(o.maps), slices.Clone(o.nodes)
 	o.claimed = map[naa]bool{}
 	for k, v := range f.claimed {
@@ -195,7 +200,12 @@ func (f *fake) act(s step) error {
 		if !f.deaf {
 			f.makeMaps()
 		}
+	case doMakeStripes:
+		f.makeStripes(s.volume, s.table)
 	default:
+		if s.dm.striped() {
+			return f.actStripes(s)
+		}
 		return f.actMap(s)
 	}
 	return nil
@@ -258,7 +268,8 @@ func (f *fake) makeMaps() {
 		}
 		m := f.mapOf(d.id)
 		if m == nil {
-			f.maps = append(f.maps, dmMap{kernel: "dm-" + d.id.String()[28:], name: d.id.wwid(), id: d.id, size: d.size})
+			f.maps = append(f.maps, dmMap{kernel: "dm-" + d.id.String()[28:], name: d.id.wwid(), id: d.id, size: d.size, uuid: uuidPrefix + d.id.wwid(),
+				dev: fmt.Sprintf("253:%d", f.numbers())})
 			m = &f.maps[len(f.maps)-1]
 		}
 		if !slices.Contains(m.slaves, d.name) {
@@ -320,8 +331,8 @@ func (f *fake) actMap(s step) error {
 
 // clean says what is left.
 func (f *fake) clean() error {
-	if len(f.sessions)+len(f.disks)+len(f.maps)+len(f.nodes)+len(f.claimed) > 0 {
-		return fmt.Errorf("left: sessions %v, disks %v, maps %v, nodes %v, claims %v", f.sessions, f.disks, f.maps, f.nodes, f.claimed)
+	if len(f.sessions)+len(f.disks)+len(f.maps)+len(f.stripes)+len(f.nodes)+len(f.claimed) > 0 {
+		return fmt.Errorf("left: sessions %v, disks %v, maps %v, striped %v, nodes %v, claims %v", f.sessions, f.disks, f.maps, f.stripes, f.nodes, f.claimed)
 	}
 	return nil
 }

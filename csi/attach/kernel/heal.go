@@ -174,12 +174,12 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 		g.others = besides(all, g.volume)
 		p.reread = p.reread || changes.of(g, o)
 		g.resize = p.reread
-		g.regroup = p.stays(now, mixed(states[g.id.wwid()]), soon)
+		g.regroup = p.regroup(now, g, states, soon)
 		if until := p.acted.Add(p.rest); now.Before(until) {
 			soon(until)
 			continue
 		}
-		if m := o.mapOf(g.id); m != nil && m.suspended {
+		if slices.ContainsFunc(o.mapsOf(g.unit), func(m *dmMap) bool { return m.suspended }) {
 			continue // somebody is at work on it
 		}
 		done, err := h.repair(ctx, g, o)
@@ -194,7 +194,7 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 		case now.Sub(p.acted) > sweep:
 			p.rest = 0
 		}
-		p.reread = p.reread && (err != nil || g.away(o))
+		p.reread = p.reread && (err != nil || g.anyAway(o))
 		h.report(ctx, p, g, done, err)
 		for _, portal := range g.portals {
 			if f, ok := h.a.failure(portal); ok && o.session(g.target, portal) == nil {
@@ -204,6 +204,20 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 	}
 	h.prune(all)
 	return next, acted
+}
+
+// regroup names the maps whose groups remain mixed.
+func (p *patient) regroup(now time.Time, g goal, states map[string]map[string]pathState, soon func(time.Time)) map[naa]bool {
+	out := map[naa]bool{}
+	for _, l := range g.unit.each() {
+		if mixed(states[l.id.wwid()]) {
+			out[l.id] = true
+		}
+	}
+	if !p.stays(now, len(out) > 0, soon) {
+		return nil
+	}
+	return out
 }
 
 // stays tells whether groups that are mixed remain so. While the owner of a LUN changes multipathd

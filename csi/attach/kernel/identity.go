@@ -1,8 +1,8 @@
 package kernel
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/gemel-storage/gemel/csi/attach"
+	"github.com/gemel-storage/gemel/internal/stripe"
 )
 
 // naa is an NAA designator (SPC-4 §7.8.6.6): 8 bytes, or 16 with the extension. The zero value is
@@ -41,6 +42,24 @@ const (
 	sysfsPrefix = "naa."
 	uuidPrefix  = "mpath-"
 )
+
+// stripedPrefix begins the UUIDs of our striped maps.
+const stripedPrefix = "gemel-striped-"
+
+// stripedUUID is that of the striped map of a volume. The kernel takes 128 characters, and a
+// volume's ID may have as many.
+func stripedUUID(volume string) string {
+	h := sha256.Sum256([]byte(volume))
+	return stripedPrefix + hex.EncodeToString(h[:16])
+}
+
+// stripedName is what people see of it in /dev/mapper: the volume, unless that is too long.
+func stripedName(volume string) string {
+	if name := "gemel-" + volume; len(name) < 128 {
+		return name
+	}
+	return stripedUUID(volume)
+}
 
 // parseUUID tells which LUN a device-mapper device is the map of; not ok: of none.
 func parseUUID(uuid string) (id naa, ok bool) {
@@ -105,32 +124,81 @@ type unit struct {
 	initiator  iqn
 	target     iqn
 	portals    []netip.AddrPort
-	lun        uint64 // the kernel's number
-	id         naa
+	leg        // unless it is striped
+	legs       []leg
+	stripe     int64 // bytes
 	// How the sessions authenticate. chapKnown is false where the secrets were not given: a record
 	// of a node that is there then stays.
 	auth, mutual *attach.CHAP
 	chapKnown    bool
 }
 
+// leg is a LUN of an attachment.
+type leg struct {
+	lun uint64 // the kernel's number
+	id  naa
+}
+
+func (u unit) striped() bool         { return len(u.legs) > 0 }
+func (u unit) layout() stripe.Layout { return stripe.Layout{Count: len(u.legs), Size: u.stripe} }
+
+// each has the LUNs of an attachment, in their order, as attachments of their own: one, unless it
+// is striped.
+func (u unit) each() []unit {
+	if !u.striped() {
+		return []unit{u}
+	}
+	out := make([]unit, len(u.legs))
+	for i, l := range u.legs {
+		out[i] = u
+		out[i].leg, out[i].legs, out[i].stripe = l, nil, 0
+	}
+	return out
+}
+
+// parseLUNs checks the LUNs of an attachment. Two legs that are one LUN are refused: half of the
+// volume would be written over the other half.
+func (u *unit) parseLUNs(a attach.Attachment) error {
+	key := attach.KeyWWID
+	if a.Striped() {
+		key = attach.KeyLegs
+		if err := a.Layout().Check(); err != nil {
+			return fmt.Errorf("%w: %s: %w", attach.ErrInvalid, key, err)
+		}
+	}
+	for _, l := range a.LUNs() {
+		if l.LUN > attach.MaxLUN {
+			return fmt.Errorf("%w: %s: %d is above %d", attach.ErrInvalid, attach.KeyLUN, l.LUN, attach.MaxLUN)
+		}
+		id, err := parseNAA(l.WWID)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", attach.ErrInvalid, key, err)
+		}
+		u.leg = leg{kernelLUN(l.LUN), id}
+		if !a.Striped() {
+			return nil
+		}
+		if slices.ContainsFunc(u.legs, func(o leg) bool { return o.lun == u.lun || o.id == u.id }) {
+			return fmt.Errorf("%w: %s: LUN %d with the WWID %s is named twice", attach.ErrInvalid, key, l.LUN, l.WWID)
+		}
+		u.legs = append(u.legs, u.leg)
+	}
+	u.leg, u.stripe = leg{}, a.Stripe
+	return nil
+}
+
 // parse checks an attachment; the error is ErrInvalid.
 func parse(a attach.Attachment) (u unit, err error) {
 	bad := func(key string, err error) error { return fmt.Errorf("%w: %s: %w", attach.ErrInvalid, key, err) }
-	u = unit{volume: a.VolumeID, generation: a.Generation, lun: kernelLUN(a.LUN), auth: a.Auth, mutual: a.MutualAuth}
-	if a.Striped() {
-		return u, bad(attach.KeyLegs, errors.New("this way of attaching cannot assemble a striped volume yet: use userspace attach"))
-	}
-	if a.LUN > attach.MaxLUN {
-		return u, bad(attach.KeyLUN, fmt.Errorf("%d is above %d", a.LUN, attach.MaxLUN))
+	u = unit{volume: a.VolumeID, generation: a.Generation, auth: a.Auth, mutual: a.MutualAuth}
+	if err = u.parseLUNs(a); err != nil {
+		return u, err
 	}
 	if u.initiator, err = parseIQN(a.HostIQN); err != nil {
 		return u, bad(attach.KeyHost, err)
 	}
 	if u.target, err = parseIQN(a.TargetIQN); err != nil {
 		return u, bad(attach.KeyTarget, err)
-	}
-	if u.id, err = parseNAA(a.WWID); err != nil {
-		return u, bad(attach.KeyWWID, err)
 	}
 	for _, s := range a.Portals {
 		// Addresses only: a name could resolve to another node's portal tomorrow, and a session is

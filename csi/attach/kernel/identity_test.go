@@ -82,11 +82,37 @@ func TestHazard29Secrets(t *testing.T) {
 	}
 }
 
-// Until the kernel's attacher assembles striped volumes, one of them is refused by name.
-func TestStripedVolumeIsRefused(t *testing.T) {
-	a := attachment("v", 1, 1, wwid1)
-	a.Stripe, a.Legs, a.LUN, a.WWID = 64<<10, []attach.Leg{{LUN: 1, WWID: wwid1}, {LUN: 2, WWID: wwid2}}, 0, ""
-	if _, err := parse(a); !errors.Is(err, attach.ErrInvalid) || !strings.Contains(err.Error(), "striped") {
-		t.Error(err)
+// The legs of a striped volume are checked like LUNs, and none of them is another one.
+func TestStripedIdentity(t *testing.T) {
+	for name, c := range map[string]struct {
+		stripe int64
+		legs   []attach.Leg
+		says   string
+	}{
+		"two legs":      {64 << 10, []attach.Leg{{LUN: 1, WWID: wwid1}, {LUN: 300, WWID: wwid2}}, ""},
+		"one leg":       {64 << 10, []attach.Leg{{LUN: 1, WWID: wwid1}}, "legs"},
+		"odd stripes":   {65 << 10, []attach.Leg{{LUN: 1, WWID: wwid1}, {LUN: 2, WWID: wwid2}}, "power of two"},
+		"one WWID":      {64 << 10, []attach.Leg{{LUN: 1, WWID: wwid1}, {LUN: 2, WWID: wwid1}}, "named twice"},
+		"one LUN":       {64 << 10, []attach.Leg{{LUN: 1, WWID: wwid1}, {LUN: 1, WWID: wwid2}}, "named twice"},
+		"a short WWID":  {64 << 10, []attach.Leg{{LUN: 1, WWID: wwid1}, {LUN: 2, WWID: wwid2[:31]}}, "legs"},
+		"an absent LUN": {64 << 10, []attach.Leg{{LUN: 1, WWID: wwid1}, {LUN: attach.MaxLUN + 1, WWID: wwid2}}, "is above"},
+	} {
+		a := attachment("v", 1, 0, "")
+		a.Stripe, a.Legs = c.stripe, c.legs
+		u, err := parse(a)
+		if (err == nil) != (c.says == "") || err != nil && (!errors.Is(err, attach.ErrInvalid) || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err != nil {
+			continue
+		}
+		each := u.each()
+		if len(each) != 2 || each[0].lun != 1 || each[1].lun != 0x4000|300 || each[1].id.String() != wwid2 || each[1].striped() || u.lun != 0 || u.id.known() || u.layout().Size != 64<<10 {
+			t.Errorf("%+v", u)
+		}
+	}
+	long := strings.Repeat("v", 128)
+	if stripedUUID("a") == stripedUUID("b") || len(stripedUUID(long)) > 128 || len(stripedName(long)) > 127 || stripedName("lun-1") != "gemel-lun-1" {
+		t.Errorf("%s, %s", stripedUUID(long), stripedName(long))
 	}
 }

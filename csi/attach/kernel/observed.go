@@ -38,19 +38,24 @@ type disk struct {
 	holders []string
 }
 
-// dmMap is a multipath map of one of our LUNs, or of anybody's with an NAA designator.
+// dmMap is a multipath map of one of our LUNs, or of anybody's with an NAA designator, or one of
+// our striped maps.
 type dmMap struct {
 	kernel    string // dm-N
 	name      string
-	id        naa
+	uuid      string
+	id        naa    // none: it is a striped one
+	table     string // of a striped one; empty: it has none
 	dev       string // major:minor
 	rdev      uint64
 	size      int64 // bytes
 	suspended bool
-	slaves    []string // sdX
+	slaves    []string // sdX; dm-N of a striped one
 	holders   []string // devices on top of it
 	mounts    []string // where it is mounted
 }
+
+func (m dmMap) striped() bool { return !m.id.known() }
 
 // users are what holds a map, in words.
 func (m dmMap) users() []string {
@@ -73,7 +78,8 @@ type observed struct {
 	boot     string // id of this boot of the machine
 	sessions []session
 	disks    []disk
-	maps     []dmMap
+	maps     []dmMap // of multipath
+	stripes  []dmMap
 	nodes    []nodeFile
 	iface    string       // sum of our interface's record
 	claimed  map[naa]bool // LUNs that multipath-tools have to take, even if find_multipaths says no

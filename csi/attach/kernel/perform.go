@@ -66,6 +66,8 @@ func (l *linux) do(ctx context.Context, s step) error {
 		return l.nudge(ctx, "add", "map", s.id.wwid())
 	case doAddPath:
 		return l.addPath(ctx, s.disk.at)
+	case doMakeStripes:
+		return l.makeStripes(ctx, s.volume, s.table)
 	}
 	return l.doMap(ctx, s)
 }

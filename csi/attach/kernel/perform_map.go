@@ -21,7 +21,7 @@ func (l *linux) doMap(ctx context.Context, s step) error {
 	if err != nil || !ok {
 		return err
 	}
-	uuid := uuidPrefix + m.id.wwid()
+	uuid := m.uuid
 	switch s.do {
 	case doResume:
 		// One that multipathd is making or reloading right now is suspended for a moment, at first
@@ -64,6 +64,10 @@ func (l *linux) doMap(ctx context.Context, s step) error {
 			time.Sleep(500 * time.Millisecond) // the last user may be about to end
 			err = nil                          // whether it is gone is observed
 		}
+	case doGrowStripes:
+		return l.growStripes(ctx, m, s.table)
+	case doDropStripes:
+		return l.dropStripes(ctx, m)
 	default:
 		return fmt.Errorf("unknown step %q", s.do)
 	}
@@ -76,7 +80,7 @@ func (l *linux) still(m dmMap) (dmMap, bool, error) {
 	if err != nil {
 		return m, false, err
 	}
-	i := slices.IndexFunc(maps, func(n dmMap) bool { return n.id == m.id && n.kernel == m.kernel })
+	i := slices.IndexFunc(maps, func(n dmMap) bool { return n.uuid == m.uuid && n.kernel == m.kernel })
 	if i < 0 {
 		return m, false, nil
 	}

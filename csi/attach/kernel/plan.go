@@ -25,12 +25,24 @@ type goal struct {
 	// relog are portals whose session, if it has no connection, is made again: iscsid logs in again
 	// with what it was given first.
 	relog []netip.AddrPort
-	// regroup has multipathd group the paths of the map again: paths of both nodes were in one
+	// regroup has multipathd group the paths of these maps again: paths of both nodes were in one
 	// group for a while.
-	regroup bool
+	regroup map[naa]bool
 	// noSecrets: the sessions authenticate, and the secrets are not known here. Without its node
 	// record, a portal is not logged in to.
 	noSecrets bool
+}
+
+// each has a goal for each LUN of the attachment, in their order: the goal itself, unless it is
+// striped.
+func (g goal) each() []goal {
+	units := g.unit.each()
+	out := make([]goal, len(units))
+	for i, u := range units {
+		out[i] = g
+		out[i].unit = u
+	}
+	return out
 }
 
 // used lists the portals of the goal's target that other attachments have.
@@ -76,6 +88,10 @@ const (
 	doWipe         verb = "cut the map off"
 	doRemove       verb = "remove the map"
 	doUnclaim      verb = "let multipath forget the LUN"
+
+	doMakeStripes verb = "make the striped map"
+	doGrowStripes verb = "grow the striped map"
+	doDropStripes verb = "remove the striped map"
 )
 
 // onSessions tells the steps that concern what attachments share. They are planned and taken under
@@ -99,6 +115,8 @@ type step struct {
 	id      naa        // doClaim ... doUnclaim
 	paths   int        // doAwaitMap: how many it should have
 
+	volume   string    // doMakeStripes
+	table    string    // doMakeStripes, doGrowStripes
 	sessions []session // doAwaitSession: any of them
 }
 
@@ -112,7 +130,9 @@ func (s step) String() string {
 		return fmt.Sprintf("%s %s", s.do, s.at)
 	case doDelete, doRescan, doIdentify, doAddPath:
 		return fmt.Sprintf("%s %s (%s)", s.do, s.disk.at, s.disk.name)
-	case doResume, doResizeMap, doRegroup, doFlush, doFail, doUnmount, doWipe, doRemove:
+	case doMakeStripes:
+		return fmt.Sprintf("%s of %s (%s)", s.do, s.volume, s.table)
+	case doResume, doResizeMap, doRegroup, doFlush, doFail, doUnmount, doWipe, doRemove, doGrowStripes, doDropStripes:
 		return fmt.Sprintf("%s %s (%s)", s.do, s.dm.kernel, s.dm.name)
 	case doClaim, doUnclaim, doAwaitMap, doMakeMap, doAwaitSession:
 		return fmt.Sprintf("%s %s", s.do, s.id)
@@ -125,15 +145,20 @@ type key struct {
 	do     verb
 	portal netip.AddrPort
 	at     hctl
+	id     naa // of a map; none: of the striped one
 }
 
 func (s step) key() key {
-	k := key{do: s.do, portal: s.node.portal, at: s.at}
+	k := key{do: s.do, portal: s.node.portal, at: s.at, id: s.id}
 	switch s.do {
+	case doResume, doResizeMap, doRegroup, doFlush, doFail, doUnmount, doWipe, doRemove:
+		k.id = s.dm.id
 	case doDelete, doRescan, doIdentify, doAddPath:
 		k.at = s.disk.at
 	case doLogout:
 		k.portal = s.session.portal
+	case doAwaitSession: // which all LUNs of a target wait for
+		k.id = naa{}
 	}
 	return k
 }
@@ -159,12 +184,42 @@ func plan(g goal, o *observed, p progress) ([]step, error) {
 	if g.absent {
 		return planAbsent(g, o, p)
 	}
-	for _, f := range []func(goal, *observed, progress) ([]step, error){planSessions, planPaths, planMap, planSize} {
-		if steps, err := f(g, o, p); err != nil || len(steps) > 0 {
+	if steps, err := planSessions(g, o, p); err != nil || len(steps) > 0 {
+		return steps, err
+	}
+	for _, f := range []func(goal, *observed, progress) ([]step, error){planPaths, planMap, planSize} {
+		if steps, err := planEach(g, o, p, f); err != nil || len(steps) > 0 {
 			return steps, err
 		}
 	}
+	if g.striped() {
+		return planStripes(g, o, p)
+	}
 	return nil, nil
+}
+
+// planEach plans a layer for all LUNs of the attachment. The next layer needs all of them. What one
+// of them lacks is an error when nothing is left to do for the others: a repair brings back what
+// can be repaired, and a detach leaves no more than it must.
+func planEach(g goal, o *observed, p progress, f func(goal, *observed, progress) ([]step, error)) (steps []step, err error) {
+	for i, l := range g.each() {
+		more, lerr := f(l, o, p)
+		if lerr != nil && g.striped() {
+			lerr = fmt.Errorf("leg %d: %w", i, lerr)
+		}
+		if err == nil {
+			err = lerr
+		}
+		for _, s := range more {
+			if !slices.ContainsFunc(steps, func(o step) bool { return o.key() == s.key() }) {
+				steps = append(steps, s)
+			}
+		}
+	}
+	if len(steps) > 0 {
+		return steps, nil
+	}
+	return nil, err
 }
 
 // planSessions: one session of ours to every portal, none to any other portal.
@@ -232,6 +287,11 @@ func (g goal) sessions(o *observed) (out []session) {
 		}
 	}
 	return out
+}
+
+// anyAway is away for any LUN of the attachment.
+func (g goal) anyAway(o *observed) bool {
+	return slices.ContainsFunc(g.each(), func(l goal) bool { return l.away(o) })
 }
 
 // away tells of a path whose session is without a connection.

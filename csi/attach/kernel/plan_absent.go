@@ -10,6 +10,21 @@ import (
 // planAbsent: from the top of the stack downwards, each step possible whether or not what is below
 // still works.
 func planAbsent(g goal, o *observed, p progress) (steps []step, err error) {
+	if g.striped() {
+		if steps, err = planStripesAbsent(g, o, p); err != nil || len(steps) > 0 {
+			return steps, err
+		}
+	}
+	if steps, err = planEach(g, o, p, planLUNAbsent); err != nil || len(steps) > 0 {
+		return steps, err
+	}
+	// Sessions go with the last attachment that uses them. What something still holds that no
+	// record knows of stays.
+	return strays(g, o), nil
+}
+
+// planLUNAbsent removes one LUN from this worker.
+func planLUNAbsent(g goal, o *observed, p progress) (steps []step, err error) {
 	if m := o.mapOf(g.id); m != nil {
 		if g.force {
 			return planCut(o, m, p)
@@ -34,27 +49,32 @@ func planAbsent(g goal, o *observed, p progress) (steps []step, err error) {
 	if s := (step{do: doUnclaim, id: g.id}); o.claimed[g.id] && p.done(s) == 0 {
 		return []step{s}, nil
 	}
-	// Sessions go with the last attachment that uses them. What something still holds that no
-	// record knows of stays.
-	return strays(g, o), nil
+	return nil, nil
 }
 
-// planCut takes a map away from the processes that use it. Its paths go first: what hangs turns
-// into errors then, and nothing that is still in memory reaches a LUN that has moved on. A map that
-// somebody keeps open stays; it gets a table that fails everything, and the call is refused: with
-// the next publish of the same LUN, multipathd would put the new paths under the old user.
+// planCut takes a map, or a striped one, away from the processes that use it. Its paths go first,
+// and those of the maps below a striped one: what hangs turns into errors then, and nothing that is
+// still in memory reaches a LUN that has moved on. A map that somebody keeps open stays; it gets a
+// table that fails everything, and the call is refused: with the next publish of the same LUN,
+// multipathd would put the new paths under the old user.
 func planCut(o *observed, m *dmMap, p progress) (steps []step, err error) {
 	once := func(s step) {
 		if p.done(s) == 0 {
 			steps = append(steps, s)
 		}
 	}
-	once(step{do: doFail, dm: *m})
-	paths, err := deletions(o.disksOf(m.id), p)
-	if err != nil {
-		return nil, err
+	below := []*dmMap{m}
+	if m.striped() {
+		below = o.mapsBelow(m)
 	}
-	steps = append(steps, paths...)
+	for _, b := range below {
+		once(step{do: doFail, dm: *b})
+		paths, err := deletions(o.disksOf(b.id), p)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, paths...)
+	}
 	once(step{do: doWipe, dm: *m})
 	if len(m.mounts) > 0 {
 		once(step{do: doUnmount, dm: *m})

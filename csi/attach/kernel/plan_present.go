@@ -143,7 +143,7 @@ func planMap(g goal, o *observed, p progress) (steps []step, err error) {
 	if len(steps) == 0 && !slices.ContainsFunc(paths, func(d disk) bool { return slices.Contains(m.slaves, d.name) }) {
 		return nil, fmt.Errorf("%w: the map %s has none of the paths of %s", attach.ErrFailed, m.kernel, g.id)
 	}
-	if s := (step{do: doRegroup, dm: *m}); len(steps) == 0 && g.regroup && p.done(s) == 0 {
+	if s := (step{do: doRegroup, dm: *m}); len(steps) == 0 && g.regroup[g.id] && p.done(s) == 0 {
 		steps = append(steps, s)
 	}
 	return steps, nil

@@ -145,7 +145,7 @@ func (a *Attacher) all() ([]entry, error) {
 func besides(all []entry, volumeID string) (out []unit) {
 	for _, e := range all {
 		if e.goal.volume != volumeID {
-			out = append(out, e.goal.unit)
+			out = append(out, e.goal.unit.each()...)
 		}
 	}
 	return out

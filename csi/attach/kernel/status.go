@@ -29,24 +29,53 @@ func (a *Attacher) Status(ctx context.Context, volumeID string) (attach.Status, 
 	if err != nil {
 		return st, err
 	}
-	m := o.mapOf(u.id)
-	st.Paths = paths(u, o, m, func(m dmMap) map[string]pathState { return a.host.states(ctx, m) }, a.lastError)
-	if m == nil {
+	m := o.deviceOf(u)
+	st.Paths = allPaths(u, o, func(m dmMap) map[string]pathState { return a.host.states(ctx, m) }, a.lastError)
+	switch {
+	case m == nil && u.striped():
+		return st, fmt.Errorf("%w: %s has no striped map", attach.ErrFailed, volumeID)
+	case m == nil:
 		return st, fmt.Errorf("%w: %s has no multipath map", attach.ErrFailed, volumeID)
 	}
 	if st.Device, err = a.host.device(ctx, *m); err != nil {
 		return st, err
 	}
 	st.Rdev, st.Size = m.rdev, m.size
-	switch {
-	case r.BootID != o.boot:
-		err = fmt.Errorf("%w: %s is from before the last boot", attach.ErrFailed, volumeID)
-	case m.suspended:
-		err = fmt.Errorf("%w: the map /dev/%s of %s is suspended", attach.ErrFailed, m.kernel, volumeID)
-	case len(m.slaves) == 0:
-		err = fmt.Errorf("%w: the map /dev/%s of %s has lost all its paths", attach.ErrFailed, m.kernel, volumeID)
+	if r.BootID != o.boot {
+		return st, fmt.Errorf("%w: %s is from before the last boot", attach.ErrFailed, volumeID)
 	}
-	return st, err
+	return st, wellMade(u, o)
+}
+
+// wellMade looks for what keeps the maps of an attachment from serving.
+func wellMade(u unit, o *observed) error {
+	for _, m := range o.mapsOf(u) {
+		switch {
+		case m.suspended:
+			return fmt.Errorf("%w: the map /dev/%s of %s is suspended", attach.ErrFailed, m.kernel, u.volume)
+		case len(m.slaves) == 0:
+			return fmt.Errorf("%w: the map /dev/%s of %s has lost all its paths", attach.ErrFailed, m.kernel, u.volume)
+		}
+	}
+	if !u.striped() {
+		return nil
+	}
+	want, err := goal{unit: u}.table(o, o.stripedOf(u.volume).size)
+	if err == nil && want != o.stripedOf(u.volume).table {
+		err = fmt.Errorf("%w: the striped map of %s is made of other LUNs, or in another order", attach.ErrFailed, u.volume)
+	}
+	return err
+}
+
+// allPaths are the paths of all LUNs of an attachment.
+func allPaths(u unit, o *observed, ask func(dmMap) map[string]pathState, failed func(netip.AddrPort) error) (out []attach.Path) {
+	for i, l := range u.each() {
+		for _, p := range paths(l, o, o.mapOf(l.id), ask, failed) {
+			p.Leg = i
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func (a *Attacher) lastError(portal netip.AddrPort) error {
@@ -74,7 +103,7 @@ func (a *Attacher) Paths(ctx context.Context) (out []attach.Status, err error) {
 		}
 		u := e.goal.unit
 		out = append(out, attach.Status{Attachment: e.record.Attachment,
-			Paths: paths(u, o, o.mapOf(u.id), func(m dmMap) map[string]pathState { return known[m.id.wwid()] }, a.lastError)})
+			Paths: allPaths(u, o, func(m dmMap) map[string]pathState { return known[m.id.wwid()] }, a.lastError)})
 	}
 	return out, nil
 }

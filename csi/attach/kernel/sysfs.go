@@ -54,7 +54,7 @@ func (l *linux) findDB() string {
 }
 
 // observe implements host.
-func (l *linux) observe(context.Context) (o *observed, err error) {
+func (l *linux) observe(ctx context.Context) (o *observed, err error) {
 	o = &observed{}
 	if o.boot, err = attach.BootID(); err != nil {
 		return nil, err
@@ -65,8 +65,19 @@ func (l *linux) observe(context.Context) (o *observed, err error) {
 	if o.disks, err = l.disks(); err != nil {
 		return nil, fmt.Errorf("SCSI devices: %w", err)
 	}
-	if o.maps, err = l.maps(); err != nil {
+	all, err := l.maps()
+	if err != nil {
 		return nil, fmt.Errorf("device-mapper devices: %w", err)
+	}
+	for _, m := range all {
+		if !m.striped() {
+			o.maps = append(o.maps, m)
+			continue
+		}
+		if m.table, err = l.table(ctx, m); err != nil {
+			return nil, fmt.Errorf("striped map %s: %w", m.kernel, err)
+		}
+		o.stripes = append(o.stripes, m)
 	}
 	if err := l.readDB(o); err != nil {
 		return nil, fmt.Errorf("database of open-iscsi: %w", err)
@@ -221,11 +232,12 @@ func (l *linux) maps() (out []dmMap, err error) {
 	}
 	var mounts []*mountinfo.Info
 	for _, dir := range dirs {
-		id, ok := parseUUID(attribute(dir, "dm/uuid"))
-		if !ok {
+		uuid := attribute(dir, "dm/uuid")
+		id, ok := parseUUID(uuid)
+		if !ok && !strings.HasPrefix(uuid, stripedPrefix) {
 			continue
 		}
-		m := dmMap{kernel: filepath.Base(dir), id: id, name: attribute(dir, "dm/name"), dev: attribute(dir, "dev"),
+		m := dmMap{kernel: filepath.Base(dir), uuid: uuid, id: id, name: attribute(dir, "dm/name"), dev: attribute(dir, "dev"),
 			size: sectors(attribute(dir, "size")), suspended: attribute(dir, "dm/suspended") == "1"}
 		var major, minor uint32
 		if _, err := fmt.Sscanf(m.dev, "%d:%d", &major, &minor); err != nil {
