@@ -12,6 +12,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
 	"github.com/gemel-storage/gemel/controllers/internal/object"
+	"github.com/gemel-storage/gemel/internal/stripe"
 )
 
 // A striped volume is restored leg by leg, from the parts of a snapshot, which are of one instant.
@@ -28,16 +29,17 @@ func (p *pass) sameLayout(field, name string, striped *v1alpha1.Striping, leg *v
 	case leg == nil && mine != nil:
 		return finding.New(v1alpha1.ReasonInvalid, "spec.source.%s: %s is no part of a striped volume, and this LogicalUnit is", field, name)
 	case (striped == nil) != (p.lu.Spec.Striped == nil), striped != nil && *striped != *p.lu.Spec.Striped:
-		return finding.New(v1alpha1.ReasonInvalid, "spec.striped: this volume has %s, and its source %s has %s: a copy has the LUNs of its source", layoutText(p.lu.Spec.Striped), name, layoutText(striped))
+		return finding.New(v1alpha1.ReasonInvalid, "spec.striped: this volume has %s, and its source %s has %s: a copy has the LUNs of its source", layoutOf(p.lu.Spec.Striped), name, layoutOf(striped))
 	}
 	return nil
 }
 
-func layoutText(s *v1alpha1.Striping) string {
+// layoutOf is the layout of a volume; Count 0: one LUN.
+func layoutOf(s *v1alpha1.Striping) stripe.Layout {
 	if s == nil {
-		return "one LUN"
+		return stripe.Layout{}
 	}
-	return fmt.Sprintf("%d LUNs and stripes of %d bytes", s.LUNs, s.StripeBytes)
+	return stripe.Layout{Count: int(s.LUNs), Size: int64(s.StripeBytes)}
 }
 
 // isClone reports whether the volume is a clone of another one, and needs a point in time of it.

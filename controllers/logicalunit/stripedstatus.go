@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/internal/stripe"
 )
 
 // setStripedStatus sums up the legs. Size, hosts and generation are what the CSI driver relies on.
@@ -42,8 +41,7 @@ func (p *pass) setStripedStatus(s *v1alpha1.LogicalUnitStatus) {
 	if !known {
 		return
 	}
-	layout := stripe.Layout{Count: len(p.legs), Size: int64(p.lu.Spec.Striped.StripeBytes)}
-	s.Size = resource.NewQuantity(layout.Volume(least), resource.BinarySI)
+	s.Size = resource.NewQuantity(layoutOf(p.lu.Spec.Striped).Volume(least), resource.BinarySI)
 	s.Allocated = resource.NewQuantity(allocated, resource.BinarySI)
 	p.exists = fmt.Sprintf("the %d LUNs exist; owners: a: %d, b: %d", len(p.legs), owners["a"], owners["b"])
 }
