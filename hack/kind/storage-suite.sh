@@ -14,7 +14,7 @@ cd "$KIND_DIR/../.."
 clean() {
   kubectl delete namespace -l e2e-framework --ignore-not-found --timeout=300s
   kubectl get storageclass -o name | { grep -e -e2e-sc || true; } | xargs -r kubectl delete --ignore-not-found
-  kubectl delete -f hack/storagesuite/storageclass-ext4.yaml -f hack/storagesuite/storageclass-striped.yaml --ignore-not-found
+  kubectl delete -f hack/storagesuite/storageclass-ext4.yaml -f config/samples/storageclass-striped.yaml --ignore-not-found
   kubectl get volumeattributesclass -o name | { grep -e -e2e-vac || true; } | xargs -r kubectl delete --ignore-not-found
   kubectl get volumesnapshotclass -l 'app.kubernetes.io/managed-by!=Helm' -o jsonpath='{.items[?(@.driver=="csi.gemel.storage")].metadata.name}' |
     xargs -r kubectl delete volumesnapshotclass --ignore-not-found
@@ -31,7 +31,7 @@ install_gemel() {
   for what in deployment/gemel-operator deployment/gemel-csi-controller daemonset/gemel-csi-node; do
     kubectl -n gemel-system rollout restart "$what" && kubectl -n gemel-system rollout status "$what" --timeout=120s || return
   done
-  kubectl apply -f config/samples/volumeattributesclass.yaml -f hack/storagesuite/storageclass-ext4.yaml -f hack/storagesuite/storageclass-striped.yaml
+  kubectl apply -f config/samples/volumeattributesclass.yaml -f hack/storagesuite/storageclass-ext4.yaml -f config/samples/storageclass-striped.yaml
 }
 
 striped=()
@@ -39,7 +39,7 @@ case ${LUNS:-1} in
 1) ;;
 4) striped=(-name storage-suite-striped -parts together -testdriver hack/storagesuite/testdriver-striped.yaml) ;;
 *)
-  echo "LUNS: $LUNS is not possible: 4, as in hack/storagesuite/storageclass-striped.yaml, or nothing" >&2
+  echo "LUNS: $LUNS is not possible: 4, as in config/samples/storageclass-striped.yaml, or nothing" >&2
   exit 1
   ;;
 esac
