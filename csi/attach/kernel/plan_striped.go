@@ -41,8 +41,8 @@ func (g goal) table(o *observed, size int64) (string, error) {
 	return t, nil
 }
 
-// unclaimed checks that nobody uses a LUN of the volume by itself: LVM, for example, that has found
-// in the first stripe of a leg what an application wrote to the volume.
+// unclaimed checks that no other program uses a LUN of the volume by itself. LVM, for example, may
+// have found its label in the first stripe of a leg, where an application of the volume wrote it.
 func (g goal) unclaimed(o *observed) error {
 	for i, l := range g.legs {
 		if m := o.mapOf(l.id); m != nil && len(m.users()) > 0 {
