@@ -123,18 +123,7 @@ func (p *pass) removeClonePoint(ctx context.Context, from client.Reader) (left b
 	if err != nil || g == nil || !p.ofClone(g) {
 		return false, err
 	}
-	if !g.Spec.Destroy {
-		if err := object.Patch(ctx, p, &g, "destroy", func(g *v1alpha1.LogicalUnitGroupSnapshot) { g.Spec.Destroy = true }); err != nil {
-			return true, client.IgnoreNotFound(err)
-		}
-	}
-	if !g.DeletionTimestamp.IsZero() {
-		return true, nil
-	}
-	if err := p.Delete(ctx, g, client.Preconditions{UID: &g.UID}); client.IgnoreNotFound(err) != nil {
-		return true, fmt.Errorf("delete LogicalUnitGroupSnapshot %s: %w", g.Name, err)
-	}
-	return true, nil
+	return true, object.Destroy(ctx, p, &g, g.Spec.Destroy, func(g *v1alpha1.LogicalUnitGroupSnapshot) { g.Spec.Destroy = true })
 }
 
 // endClonePoint removes that snapshot, and waits until it is gone: nothing of a clone outlives it.

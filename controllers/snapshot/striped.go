@@ -136,19 +136,7 @@ func (p *pass) destroyLegs(ctx context.Context) error {
 
 // Remove allows the destruction of a snapshot, and deletes its object.
 func Remove(ctx context.Context, c client.Client, s **v1alpha1.LogicalUnitSnapshot) error {
-	if !(*s).Spec.Destroy {
-		if err := object.Patch(ctx, c, s, "destroy", func(s *v1alpha1.LogicalUnitSnapshot) { s.Spec.Destroy = true }); err != nil {
-			return client.IgnoreNotFound(err)
-		}
-	}
-	if !(*s).DeletionTimestamp.IsZero() {
-		return nil
-	}
-	uid := (*s).UID
-	if err := c.Delete(ctx, *s, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete LogicalUnitSnapshot %s: %w", (*s).Name, err)
-	}
-	return nil
+	return object.Destroy(ctx, c, s, (*s).Spec.Destroy, func(s *v1alpha1.LogicalUnitSnapshot) { s.Spec.Destroy = true })
 }
 
 // setStripedStatus sums up the legs: the size is that of the volume.

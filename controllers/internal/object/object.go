@@ -64,6 +64,24 @@ func RemoveFinalizer[T any, O Pointer[T]](ctx context.Context, c client.Client, 
 	return ErrReleased
 }
 
+// Destroy allows the destruction of what an object has, unless asked is true already, and deletes
+// the object with this UID. An object that is gone is no error.
+func Destroy[T any, O Pointer[T]](ctx context.Context, c client.Client, o *O, asked bool, ask func(O)) error {
+	if !asked {
+		if err := Patch(ctx, c, o, "destroy", ask); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	if !(*o).GetDeletionTimestamp().IsZero() {
+		return nil
+	}
+	uid := (*o).GetUID()
+	if err := c.Delete(ctx, *o, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete %s %s: %w", kind[T](), (*o).GetName(), err)
+	}
+	return nil
+}
+
 // IsMade reports whether the object is marked: its data was created once.
 func IsMade(o client.Object) bool { return o.GetAnnotations()[v1alpha1.AnnotationMade] == "true" }
 
