@@ -43,7 +43,8 @@ type rig struct {
 
 func newRig(t *testing.T, limit time.Duration, pairs, luns int, size uint64) *rig {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	// The test's own context ends before its cleanups, and hosts write until one of those.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
 	t.Cleanup(cancel)
 	r := &rig{t: t, ctx: ctx}
 	dir := reflinked.Dir(t, 16<<30)
