@@ -30,6 +30,12 @@ type HostSpec struct {
 	// +kubebuilder:default=Auto
 	// +optional
 	Profile string `json:"profile,omitempty"`
+	// MaxLUNs is how many LUNs the worker can have (a striped volume has several). A volume that
+	// would exceed it is not published to the worker; 0: no limit.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=16384
+	// +optional
+	MaxLUNs int32 `json:"maxLUNs,omitempty"`
 	// Topology labels of the worker.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
@@ -189,6 +195,8 @@ type HostSession struct {
 // +kubebuilder:printcolumn:name="Paths",type=string,JSONPath=`.status.conditions[?(@.type=="PathsComplete")].status`
 // +kubebuilder:printcolumn:name="Attached",type=integer,JSONPath=`.status.attached`
 // +kubebuilder:printcolumn:name="IQN",type=string,JSONPath=`.spec.iqn`
+// +kubebuilder:printcolumn:name="Max LUNs",type=integer,priority=1,JSONPath=`.spec.maxLUNs`
+// +kubebuilder:selectablefield:JSONPath=`.spec.iqn`
 // +kubebuilder:printcolumn:name="Profile",type=string,priority=1,JSONPath=`.status.profile`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Path message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="PathsComplete")].message`

@@ -81,7 +81,7 @@ After SIGTERM, running calls complete and the plugin exits; volumes stay attache
 	f.StringVar(&c.HolderAgent, "holder-agent", "", "node service: socket of the holder-agent that starts the processes of userspace attachments; empty: this process starts them")
 	f.DurationVar(&c.IODeadline, "io-deadline", 30*time.Second, "node service: how long I/O waits without a working path before it fails")
 	f.DurationVar(&c.NoLUNAfter, "no-lun-after", 5*time.Second, "node service: how long the target must report that the LUN is not mapped to this node (it was fenced) before I/O fails without waiting for --io-deadline")
-	f.Int64Var(&c.MaxVolumes, "max-volumes", 128, "node service: maximum number of volumes published to this node, limited by what the node can hold; 0: that limit")
+	f.Int64Var(&c.MaxVolumes, "max-volumes", 128, "node service: maximum number of LUNs published to this node (a striped volume has several), limited by what the node can hold; 0: that limit")
 	f.StringVar(&c.EnrollEndpoint, "enroll-endpoint", "", "node service: host:port of the operator's endpoint for CHAP credentials and reports of replayed logs; empty: credentials come only with the calls")
 	f.StringVar(&c.EnrollCA, "enroll-ca", "", "with --enroll-endpoint: PEM certificates of the trusted authorities; the file may be created later")
 	f.StringVar(&c.EnrollToken, "enroll-token", "", "with --enroll-endpoint: file with this pod's service account token for the audience gemel.storage/enroll")

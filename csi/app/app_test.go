@@ -54,10 +54,10 @@ func TestBadFlagsAreNamed(t *testing.T) {
 }
 
 // The limit for the scheduler is at most what the machine can hold.
-func TestMaxVolumesIsAtMostWhatTheMachineHolds(t *testing.T) {
+func TestMostLUNsAreAtMostWhatTheMachineHolds(t *testing.T) {
 	for _, c := range []struct{ requested, can, want int64 }{{0, 300, 300}, {128, 300, 128}, {300, 300, 300}, {128, 60, 60}, {0, 1 << 20, 16384}, {16384, 1 << 20, 16384}} {
 		var log bytes.Buffer
-		if got := maxVolumes(c.requested, c.can, "memory", slog.New(slog.NewTextHandler(&log, nil))); got != c.want || (c.requested > c.can) != strings.Contains(log.String(), "by=memory") {
+		if got := mostLUNs(c.requested, c.can, "memory", slog.New(slog.NewTextHandler(&log, nil))); got != c.want || (c.requested > c.can) != strings.Contains(log.String(), "by=memory") {
 			t.Errorf("%+v: %d, %s", c, got, &log)
 		}
 	}

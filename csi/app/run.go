@@ -106,9 +106,9 @@ func (c *config) check() error {
 // maxLUNs is the number of LUNs of a host on one pair.
 const maxLUNs = attach.MaxLUN + 1
 
-// maxVolumes is the limit for the scheduler: never more than the machine can hold, because a pod
+// mostLUNs is the limit of this worker: never more than the machine can hold, because a pod
 // beyond that would wait forever.
-func maxVolumes(requested, can int64, by string, log *slog.Logger) int64 {
+func mostLUNs(requested, can int64, by string, log *slog.Logger) int64 {
 	can = min(can, maxLUNs)
 	switch {
 	case requested == 0:
@@ -213,13 +213,13 @@ func (c *config) nodeService(ctx context.Context, publications node.Publications
 	if err != nil {
 		return nil, w, nil, err
 	}
-	volumes := maxVolumes(c.MaxVolumes, can, by, log)
-	log.Info("node", "iqn", iqn, "attach", a.mode, "maxVolumes", volumes)
+	most := mostLUNs(c.MaxVolumes, can, by, log)
+	log.Info("node", "iqn", iqn, "attach", a.mode, "maxLUNs", most)
 	keeper, stop, err := c.credentials(ctx, a, reg, log)
 	if err != nil {
 		return nil, w, nil, err
 	}
-	n, err = node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxVolumes: volumes, Credentials: keeper, Publications: publications, Topology: topology, Log: log})
+	n, err = node.New(node.Config{IQN: iqn, StateDir: c.StateDir, Attacher: a, MaxLUNs: most, Credentials: keeper, Publications: publications, Topology: topology, Log: log})
 	if err != nil {
 		stop()
 		return nil, w, nil, err
@@ -240,11 +240,7 @@ func (c *config) nodeService(ctx context.Context, publications node.Publications
 		stop = func() { cancel(); wg.Wait(); others() }
 	}
 	return n, hostobject.Worker{Node: c.NodeName, IQN: iqn, MachineID: machine, AttachMode: a.mode, Why: a.why, Version: Version, Ready: a.ready,
-		Paths: a.paths, Changed: changed,
-		Attached: func() (int, error) {
-			ids, err := a.Attached()
-			return len(ids), err
-		}}, stop, nil
+		Paths: a.paths, Changed: changed, MaxLUNs: most, Attached: a.LUNs}, stop, nil
 }
 
 // serveMetrics serves /metrics, /healthz (the process runs) and /readyz (it can attach).

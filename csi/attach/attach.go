@@ -125,6 +125,9 @@ type Attacher interface {
 	Status(ctx context.Context, volumeID string) (Status, error)
 	// Attached lists the volumes that have a record here.
 	Attached() ([]string, error)
+	// LUNs is the number of their LUNs: a striped volume has several. A record that cannot be read
+	// counts as one.
+	LUNs() (int, error)
 	// Refused lists the attachments with a path that is down because of rejected credentials.
 	// Attachments that do not answer are left out.
 	Refused(ctx context.Context) ([]Attachment, error)

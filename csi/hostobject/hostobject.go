@@ -29,9 +29,10 @@ type Worker struct {
 	Why        string // reason for the mode
 	Version    string // of the plugin
 	// Ready returns why the plugin cannot attach, nil if it can. Attached returns the number of
-	// attached LUNs.
+	// attached LUNs, of which MaxLUNs can be.
 	Ready    func() error
 	Attached func() (int, error)
+	MaxLUNs  int64
 	// Paths returns the paths of all attachments; may be nil. Changed signals that they may have
 	// changed.
 	Paths   func(context.Context) ([]attach.Status, error)
@@ -54,6 +55,9 @@ func Write(ctx context.Context, c client.Client, w Worker) error {
 	spec := map[string]any{"iqn": w.IQN, "attachMode": w.AttachMode}
 	if w.MachineID != "" {
 		spec["machineID"] = w.MachineID
+	}
+	if w.MaxLUNs > 0 {
+		spec["maxLUNs"] = w.MaxLUNs
 	}
 	if t := topology(node.Labels); len(t) > 0 {
 		spec["topology"] = t

@@ -34,7 +34,7 @@ func TestHostIsWrittenIfChanged(t *testing.T) {
 	}
 	ctx := t.Context()
 	w := Worker{Node: "worker-1", IQN: "iqn.2026-11.storage.gemel:node.worker-1", MachineID: "m", AttachMode: "Userspace", Why: "it was asked for", Version: "v1",
-		Ready: func() error { return nil }, Attached: func() (int, error) { return 2, nil }}
+		Ready: func() error { return nil }, Attached: func() (int, error) { return 2, nil }, MaxLUNs: 128}
 	if err := Write(ctx, c, w); err == nil {
 		t.Fatal("written for a node that does not exist")
 	}
@@ -58,7 +58,7 @@ func TestHostIsWrittenIfChanged(t *testing.T) {
 		return get()
 	}
 	h := write()
-	if h.Spec.IQN != w.IQN || h.Spec.MachineID != "m" || h.Spec.AttachMode != "Userspace" || len(h.Spec.Topology) != 1 || h.Status.Attached != 2 ||
+	if h.Spec.IQN != w.IQN || h.Spec.MachineID != "m" || h.Spec.AttachMode != "Userspace" || len(h.Spec.Topology) != 1 || h.Spec.MaxLUNs != 128 || h.Status.Attached != 2 ||
 		h.Status.Version != "v1" || !meta.IsStatusConditionTrue(h.Status.Conditions, "Ready") || len(h.OwnerReferences) != 1 {
 		t.Fatalf("%+v", h)
 	}

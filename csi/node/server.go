@@ -39,10 +39,10 @@ var capabilities = []csi.NodeServiceCapability_RPC_Type{
 
 // Config of the node service.
 type Config struct {
-	IQN        string // this node's ID
-	StateDir   string // absolute; survives restarts
-	Attacher   attach.Attacher
-	MaxVolumes int64 // that may be published to this node; 0: no limit
+	IQN      string // this node's ID
+	StateDir string // absolute; survives restarts
+	Attacher attach.Attacher
+	MaxLUNs  int64 // that may be published to this node; 0: no limit
 	// Credentials has this worker's CHAP credentials; nil: they come only with the calls.
 	Credentials *credentials.Keeper
 	// Publications is used when a log must be replayed; nil: such volumes are rejected.
@@ -73,8 +73,8 @@ type unlocked struct {
 
 // New checks the configuration and creates its folder.
 func New(c Config) (*Server, error) {
-	if c.IQN == "" || !filepath.IsAbs(c.StateDir) || c.Attacher == nil || c.MaxVolumes < 0 {
-		return nil, errors.New("node service: IQN, an absolute StateDir and Attacher are required, and MaxVolumes must not be negative")
+	if c.IQN == "" || !filepath.IsAbs(c.StateDir) || c.Attacher == nil || c.MaxLUNs < 0 {
+		return nil, errors.New("node service: IQN, an absolute StateDir and Attacher are required, and MaxLUNs must not be negative")
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -99,8 +99,10 @@ func (s *Server) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	return r, nil
 }
 
-// NodeGetInfo returns the IQN as the node ID, as used by the targets, and the segments of this
-// worker.
+// NodeGetInfo returns the IQN as the node ID, as used by the targets, the segments of this worker,
+// and how many volumes it can have. Kubernetes counts volumes, and what a worker can hold are LUNs:
+// so each attached striped volume takes the places of its further LUNs away from the limit, which
+// the kubelet reads again from time to time (CSIDriver nodeAllocatableUpdatePeriodSeconds).
 func (s *Server) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	c := &s.unlocked.cfg
 	segments := map[string]string{}
@@ -112,7 +114,28 @@ func (s *Server) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*c
 		maps.Copy(segments, labels)
 	}
 	maps.Copy(segments, identity.Topology)
-	return &csi.NodeGetInfoResponse{NodeId: c.IQN, MaxVolumesPerNode: c.MaxVolumes, AccessibleTopology: &csi.Topology{Segments: segments}}, nil
+	most, err := s.unlocked.maxVolumes()
+	if err != nil {
+		return nil, status.Errorf(codes.Internal, "attached volumes: %v", err)
+	}
+	return &csi.NodeGetInfoResponse{NodeId: c.IQN, MaxVolumesPerNode: most, AccessibleTopology: &csi.Topology{Segments: segments}}, nil
+}
+
+// maxVolumes is how many volumes this worker can have, if every further one has one LUN; 0: as many
+// as there are.
+func (n *unlocked) maxVolumes() (int64, error) {
+	if n.cfg.MaxLUNs == 0 {
+		return 0, nil
+	}
+	volumes, err := n.cfg.Attacher.Attached()
+	if err != nil {
+		return 0, err
+	}
+	luns, err := n.cfg.Attacher.LUNs()
+	if err != nil {
+		return 0, err
+	}
+	return max(n.cfg.MaxLUNs-int64(luns-len(volumes)), 1), nil
 }
 
 // exclusively runs a call with the volume locked.

@@ -77,6 +77,9 @@ func TestAttachDetach(t *testing.T) {
 	if ids, err := a.Attached(); err != nil || !slices.Equal(ids, []string{"v1"}) {
 		t.Fatal(ids, err)
 	}
+	if n, err := a.LUNs(); n != 1 || err != nil {
+		t.Fatalf("%d LUNs, %v", n, err)
+	}
 	st, err := a.Status(ctx, "v1")
 	if err != nil || st.Device != device || st.Size != 1<<30 || len(st.Paths) != 2 || !st.Paths[0].Connected || !st.Paths[1].Connected {
 		t.Fatalf("%+v %v", st, err)

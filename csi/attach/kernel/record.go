@@ -128,6 +128,16 @@ func (a *Attacher) entries() (read []entry, unread []error, err error) {
 	return read, unread, nil
 }
 
+// LUNs implements attach.Attacher.
+func (a *Attacher) LUNs() (int, error) {
+	read, unread, err := a.entries()
+	n := len(unread)
+	for _, e := range read {
+		n += len(e.record.Attachment.LUNs())
+	}
+	return n, err
+}
+
 // all is entries for who acts on what attachments share. One that cannot be read may use any
 // target: then nothing is known, and that is an error.
 func (a *Attacher) all() ([]entry, error) {

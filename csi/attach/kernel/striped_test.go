@@ -51,6 +51,9 @@ func TestStripedVolume(t *testing.T) {
 	if err != nil || len(f.steps) != n || device != "/dev/"+f.stripes[0].kernel {
 		t.Fatal(device, err, f.steps[n:])
 	}
+	if n, err := a.LUNs(); n != 3 || err != nil {
+		t.Errorf("%d LUNs, %v", n, err)
+	}
 	st, err := a.Status(t.Context(), "v1")
 	if err != nil || st.Device != device || st.Size != 3*legSize || len(st.Paths) != 6 || !st.Serves() {
 		t.Fatalf("%+v, %v", st, err)

@@ -313,3 +313,18 @@ func (a *Attacher) Attached() ([]string, error) {
 	slices.Sort(out)
 	return out, nil
 }
+
+// LUNs implements attach.Attacher.
+func (a *Attacher) LUNs() (n int, err error) {
+	ids, err := a.Attached()
+	for _, id := range ids {
+		r, err := loadRecord(filepath.Join(a.cfg.Dir, id))
+		switch {
+		case err != nil:
+			n++
+		case r != nil:
+			n += len(r.Attachment.LUNs())
+		}
+	}
+	return n, err
+}

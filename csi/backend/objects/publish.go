@@ -25,10 +25,14 @@ func (b *Backend) Publish(ctx context.Context, req backend.Publish) (attach.Atta
 	if req.Auth != nil || req.MutualAuth != nil {
 		return attach.Attachment{}, fmt.Errorf("%s: %w: secrets: the operator creates the CHAP credentials (StorageCluster.spec.security.chap): remove the publish and stage secrets from the StorageClass", what, backend.ErrInvalid)
 	}
-	if _, err := b.ready(ctx, req.VolumeID); err != nil {
+	lu, err := b.ready(ctx, req.VolumeID)
+	if err == nil && lu.Spec.Host(req.HostIQN) == nil {
+		err = b.hasRoom(ctx, lu, req.HostIQN)
+	}
+	if err != nil {
 		return attach.Attachment{}, err
 	}
-	lu, err := b.change(ctx, req.VolumeID, func(lu *v1alpha1.LogicalUnit) error { return addHost(lu, req) })
+	lu, err = b.change(ctx, req.VolumeID, func(lu *v1alpha1.LogicalUnit) error { return addHost(lu, req) })
 	if err != nil {
 		return attach.Attachment{}, err
 	}

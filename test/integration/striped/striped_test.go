@@ -105,6 +105,9 @@ func TestStripedVolume(t *testing.T) {
 			t.Errorf("with %d LUNs expanded: %d bytes, %v", i+1, size, err)
 		}
 	}
+	if n, err := r.attacher.LUNs(); n != layout.Count || err != nil {
+		t.Errorf("%d LUNs, %v", n, err)
+	}
 	w.model = append(w.model, make([]byte, len(w.model))...)
 	for range 50 {
 		w.write()

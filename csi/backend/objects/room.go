@@ -1,0 +1,44 @@
+package objects
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/backend"
+)
+
+// hasRoom refuses a striped volume whose LUNs are more than its worker can have besides those that it has
+// reported. "RESOURCE_EXHAUSTED: Indicates that the maximum supported number of volumes that can be
+// attached to the specified node are already attached."
+//
+// The scheduler counts volumes, and a worker holds LUNs: so it can choose a worker for a striped
+// volume that has room for one LUN. Volumes of one LUN are for the scheduler to count, whose figures
+// are not as old as those of the worker. LUNs that are published and not attached yet are not
+// counted here. The limit protects the worker's memory, and nothing depends on its being exact, so
+// that a worker that cannot be read is no reason to refuse.
+func (b *Backend) hasRoom(ctx context.Context, lu *v1alpha1.LogicalUnit, iqn string) error {
+	if lu.Spec.Striped == nil {
+		return nil
+	}
+	luns := lu.Spec.Striped.LUNs
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	var hosts v1alpha1.HostList
+	if err := b.c.List(ctx, &hosts, client.MatchingFields{"spec.iqn": iqn}); err != nil {
+		if b.Log != nil {
+			b.Log.Warn("cannot read the Host of a worker: whether it has room for the LUNs of a volume is not known", slog.String("host", iqn), slog.String("volume", lu.Name), slog.Any("err", err))
+		}
+		return nil
+	}
+	for _, h := range hosts.Items {
+		if h.Spec.MaxLUNs > 0 && h.Status.Attached+luns > h.Spec.MaxLUNs {
+			return fmt.Errorf("publish volume %s to %s: %w: the volume has %d LUNs, and worker %s has %d of the %d LUNs that it can have (--max-volumes of its node plugin, node.maxVolumes of the chart): "+
+				"detach other volumes from it, or use another worker", lu.Name, iqn, backend.ErrExhausted, luns, h.Name, h.Status.Attached, h.Spec.MaxLUNs)
+		}
+	}
+	return nil
+}
