@@ -17,7 +17,7 @@ RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|balance|sim|nodesim|b
 # compute, so four packages run at a time, and the one that takes longest begins first.
 FAST := ./dataplane/node $$($(GO) list ./... | grep -v -E '/dataplane/(sim|nodesim|balancesim)(/|$$)|/testkit/|/test/|/e2e/|/hack/(demo|bench)(/|$$)')
 
-.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill test-groups test-databases chaos soak bench bench-quick bench-docs bench-kernel conformance sim sim-node sim-balance sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
+.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill test-groups test-databases chaos soak bench bench-quick bench-groups bench-docs bench-kernel conformance sim sim-node sim-balance sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -79,8 +79,11 @@ bench: deps ## benchmarks of Gemel beside peers in the same run: ONLY=case BASE=
 bench-quick: deps ## the short part of make bench: BASE=commit; 5 minutes; out/bench.json
 	@$(GO) run ./hack/bench -quick $(if $(ONLY),-only "$(ONLY)") $(if $(BASE),-base "$(BASE)")
 
-bench-docs: ## write tables and plots of out/bench.json into docs/benchmarks.md: MERGE=1 (out/bench.json has some cases only, the other rows stay)
-	@$(GO) run ./hack/bench -docs docs $(if $(MERGE),-merge)
+bench-groups: deps ## 1 to 16 LUNs of one node and of both, over 1 to 4 backing volumes, with limited processors: PROFILE=file; 6 minutes; out/bench-groups.json
+	@$(GO) run ./hack/bench -only group_ -out out/bench-groups.json $(if $(PROFILE),-profile "$(PROFILE)")
+
+bench-docs: ## write tables and plots of out/bench.json into docs/benchmarks.md: FROM=out/bench-groups.json MERGE=1 (the file has some cases only, the other rows stay)
+	@$(GO) run ./hack/bench -docs docs $(if $(FROM),-out "$(FROM)") $(if $(MERGE),-merge)
 
 bench-kernel: deps ## benchmarks of Gemel beside LIO and DRBD in guests of an emulator: ROUNDS=6 TIME=2s; out/bench-kernel.json
 	@hack/vm/run.sh $(GO) run ./hack/benchkernel $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(TIME),-time $(TIME))

@@ -148,6 +148,7 @@ func addFlags(f *pflag.FlagSet, c *node.Config) {
 	f.StringVar(&c.LinkPeer, "link-peer", "", "node b: host:port of node a's --link-listen")
 	f.StringVar(&c.ControlListen, "control-listen", "", "host:port of the gRPC control API")
 	f.StringVar(&c.MetricsListen, "metrics-listen", "", "host:port of /metrics, /healthz and /readyz; empty: none")
+	f.BoolVar(&c.Profiling, "profiling", false, "serve profiles of Go's runtime, of waits for locks too, at /debug/pprof/ of --metrics-listen, to everyone who can reach that address")
 	f.StringVar(&c.TLSCert, "tls-cert", "", "PEM certificate of this node; without certificates, link and control API accept loopback addresses only")
 	f.StringVar(&c.TLSKey, "tls-key", "", "PEM key of this node")
 	f.StringVar(&c.TLSCA, "tls-ca", "", "PEM certificates of the authority that both nodes trust")

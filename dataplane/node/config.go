@@ -40,6 +40,7 @@ type Config struct {
 	LinkPeer      string   `json:"link-peer"`      // node b: node a's link address
 	ControlListen string   `json:"control-listen"` // gRPC
 	MetricsListen string   `json:"metrics-listen"` // /metrics, /healthz, /readyz; empty: none
+	Profiling     bool     `json:"profiling"`      // /debug/pprof there, too
 
 	TLSCert string `json:"tls-cert"` // PEM files; all three or none
 	TLSKey  string `json:"tls-key"`
@@ -144,6 +145,9 @@ func (c *Config) Validate() error {
 	}
 	if c.LinkPeer != "" {
 		add(c.checkAddr("link-peer", c.LinkPeer, true))
+	}
+	if c.Profiling && c.MetricsListen == "" {
+		add(errors.New("profiling: profiles are served at metrics-listen, which is empty: set it, or leave profiling out"))
 	}
 	if c.MetricsListen != "" {
 		add(c.checkAddr("metrics-listen", c.MetricsListen, false))

@@ -54,6 +54,7 @@ func TestValidateNamesEveryBadValue(t *testing.T) {
 		"volume twice":           {func(c *Config) { c.BackingVolumes = []string{"f=/data", "f=/other"} }, "used twice"},
 		"volume in the state":    {func(c *Config) { c.BackingVolumes = []string{"f=" + c.StateDir + "/f"} }, "backing volume default"},
 		"metrics address":        {func(c *Config) { c.MetricsListen = "x" }, "metrics-listen"},
+		"profiles nowhere":       {func(c *Config) { c.MetricsListen, c.Profiling = "", true }, "profiling"},
 	} {
 		cfg := goodConfig()
 		c.change(&cfg)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/pprof"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -239,7 +241,20 @@ func (n *Node) ready() error {
 	return fmt.Errorf("%s: %s", standing(n.phase(v)), v.Reason)
 }
 
-// serveMetrics serves /metrics, /healthz and /readyz until stop is called.
+// contentionFraction is of how many waits for a lock one is in the profile of locks.
+const contentionFraction = 20
+
+// serveProfiles adds the profiles of Go's runtime, of waits for locks too.
+func serveProfiles(mux *http.ServeMux) {
+	runtime.SetMutexProfileFraction(contentionFraction)
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+}
+
+// serveMetrics serves /metrics, /healthz, /readyz, and profiles if they are wanted, until stop is
+// called.
 func (n *Node) serveMetrics(l net.Listener) (stop func()) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collector{n}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -259,6 +274,9 @@ func (n *Node) serveMetrics(l net.Listener) (stop func()) {
 	}
 	probe("/healthz", n.live)
 	probe("/readyz", n.ready)
+	if n.cfg.Profiling {
+		serveProfiles(mux)
+	}
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	n.run.wg.Go(func() {
 		if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {

@@ -37,6 +37,9 @@ func TestStatusHealthMetricsAndWatch(t *testing.T) {
 		s.AloneSince != nil || s.Exposed {
 		t.Errorf("%v", s)
 	}
+	if code, _ := p.get(1, "/debug/pprof/"); code != 404 {
+		t.Errorf("profiles are served although nobody asked for them: %d", code)
+	}
 	if code, _ := p.get(1, "/readyz"); code != 200 {
 		t.Errorf("ready: %d", code)
 	}
@@ -70,5 +73,17 @@ func TestStatusHealthMetricsAndWatch(t *testing.T) {
 	p.until("node b is alone", func() bool { return p.nodes[1].ready() == nil })
 	if s, err = p.client(1).GetStatus(p.ctx, &targetv1.GetStatusRequest{}); err != nil || s.Phase != targetv1.Phase_PHASE_ALONE || s.AloneSince == nil || len(s.Members) != 1 {
 		t.Errorf("%v, %v", s, err)
+	}
+}
+
+// Profiles are served when they are asked for, of waits for locks too.
+func TestProfiles(t *testing.T) {
+	p := newTestPair(t)
+	p.cfg[0].Profiling = true
+	p.startBoth()
+	for _, path := range []string{"goroutine?debug=1", "mutex?debug=1", "profile?seconds=1"} {
+		if code, body := p.get(0, "/debug/pprof/"+path); code != 200 || body == "" {
+			t.Errorf("%s: %d, %d bytes", path, code, len(body))
+		}
 	}
 }

@@ -29,6 +29,7 @@ type bench struct {
 	served  map[string]*rig.Served
 	closers map[string][]func() error // by system
 	tgtd    *rig.Tgt
+	groups  *groups // of the curves; nil: not started
 	skipped []string
 }
 

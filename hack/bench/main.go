@@ -7,6 +7,7 @@
 //	bench -quick               the short part: 5 minutes
 //	bench -only cold,fua       the cases whose name contains one of these
 //	bench -only aged -age 1h   the pause of a snapshot after an hour of random writes and snapshots
+//	bench -only group_         1 to 16 LUNs, of one node and of both, over 1 to 4 backing volumes
 //	bench -base COMMIT         the same cases against gemel-target as it was at a commit
 //	bench -list                the cases
 //	bench -docs docs           tables and plots of the last results into docs/benchmarks.md
@@ -55,7 +56,7 @@ func main() {
 	flag.DurationVar(&o.time, "time", 0, "length of a measurement in a round (default 600ms, quick 300ms; checksum_cost_* without -quick: 200ms)")
 	flag.DurationVar(&o.age, "age", 5*time.Minute, "how long the case snapshot_pause_aged_ms writes before it measures")
 	flag.Int64Var(&o.size, "size", 0, "bytes of the LUNs that are measured hot (default 512 MiB, quick 128 MiB)")
-	flag.StringVar(&o.profile, "profile", "", "write the client's CPU profile to this file")
+	flag.StringVar(&o.profile, "profile", "", "write the client's CPU profile to this file; the cases group_*_luns write profiles of both nodes beside it")
 	flag.BoolVar(&o.verbose, "v", false, "show the clients' path events")
 	flag.Parse()
 	o.setDefaults()

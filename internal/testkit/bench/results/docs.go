@@ -48,7 +48,7 @@ func WriteDocs(from, dir string, merge bool) error {
 	}
 	for _, t := range tables {
 		body := t.markdown(r)
-		if merge {
+		if merge || t.apart {
 			body = mergeRows(section(text, "table "+t.name), body, r.Commit)
 		}
 		sections["table "+t.name] = body
@@ -127,6 +127,7 @@ type table struct {
 	name            string
 	prefix, without []string
 	values          bool // show the further figures
+	apart           bool // its rows are never part of a run of everything, so that such a run leaves them
 }
 
 var tables = []table{
@@ -141,6 +142,7 @@ var tables = []table{
 	{name: "alua", prefix: []string{"alua_"}},
 	{name: "pauses", prefix: []string{"transfer_pause", "crash_pause", "partner_lost_pause", "write_during_snapshot", "snapshot_pause", "snapshot_minute"}, values: true},
 	{name: "overload", prefix: []string{"write_overload"}, values: true},
+	{name: "groups", prefix: []string{"group_"}, apart: true},
 	{name: "scale", prefix: []string{"failover_pause", "transfer_all", "arbiter_writes", "idle_memory", "create_"}},
 }
 

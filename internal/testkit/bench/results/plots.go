@@ -173,5 +173,10 @@ func writePlots(dir string, r Report, merge bool) (made map[string]string, err e
 			return plotSeries(path, "Ten snapshots of an image with 200,000 extents", "longest write that ended then, ms", row.Series, func(p load.Point) float64 { return p.Longest })
 		})
 	}
+	for _, c := range groupCurves {
+		if lines := groupLines(r, c.load); lines != nil {
+			save("groups-"+c.file, func(path string) error { return plotTimes(path, c.title, groupCounts, append(lines, c.published...)) })
+		}
+	}
 	return made, err
 }

@@ -34,6 +34,9 @@ type PairOptions struct {
 	Dirs       [2]string
 	Unmirrored int64 // bytes of an unmirrored LUN with write-back cache that node a exports as well; 0: none
 	Kill       bool  // at the end nodes are killed and not stopped in an orderly way
+	// Volumes are further backing volumes of each node, by name: the filesystems of node a and b.
+	Volumes map[string][2]string
+	Wrap    [2][]string // commands that the nodes are started by, as harness.Options has them
 }
 
 // Pair is two nodes.
@@ -49,7 +52,7 @@ func (r *Rig) StartPair(ctx context.Context, o PairOptions) (p *Pair, err error)
 		o.FS = XFS
 	}
 	h := harness.Options{Dir: r.Lab.Path("pair-" + o.Name), Binary: cmp.Or(o.Binary, r.Bin), Args: append([]string{"--log-level", "warn"}, o.Args...),
-		Supervised: true} // a node that has left is started again, as by what runs it elsewhere
+		Supervised: true, Wrap: o.Wrap} // a node that has left is started again, as by what runs it elsewhere
 	for i, n := range harness.Names {
 		if o.Dirs[i] == "" {
 			if o.Dirs[i], err = r.Filesystem(ctx, o.Name+"-"+n, o.FS, o.Size); err != nil {
@@ -69,6 +72,11 @@ func (r *Rig) StartPair(ctx context.Context, o PairOptions) (p *Pair, err error)
 	if !o.Plain {
 		if h.PerNode, h.Net.Credentials, err = harness.PKI(r.Lab.Path("pki-" + o.Name)); err != nil {
 			return nil, err
+		}
+	}
+	for name, dirs := range o.Volumes {
+		for i, dir := range dirs {
+			h.PerNode[i] = append(h.PerNode[i], "--backing-volume", name+"="+filepath.Join(dir, "volume"))
 		}
 	}
 	if o.Unmirrored > 0 {
@@ -145,10 +153,15 @@ const controlLimit = 15 * time.Minute
 
 // CreateLUN makes a LUN that node a owns.
 func (p *Pair) CreateLUN(ctx context.Context, name string, size int64) (*LUN, error) {
+	return p.CreateLUNAt(ctx, name, size, "a", "")
+}
+
+// CreateLUNAt makes a LUN that a node owns, on a backing volume; empty: the first one.
+func (p *Pair) CreateLUNAt(ctx context.Context, name string, size int64, owner, volume string) (*LUN, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlLimit)
 	defer cancel()
 	l := &LUN{UUID: uuid.NewString(), pair: p}
-	_, err := p.Client(0).CreateLUN(ctx, &targetv1.CreateLUNRequest{Uuid: l.UUID, Name: name, SizeBytes: uint64(size), PreferredNode: "a"})
+	_, err := p.Client(0).CreateLUN(ctx, &targetv1.CreateLUNRequest{Uuid: l.UUID, Name: name, SizeBytes: uint64(size), PreferredNode: owner, Volume: volume})
 	if err != nil {
 		return nil, fmt.Errorf("create LUN %s: %w", name, err)
 	}

@@ -1,0 +1,80 @@
+package results
+
+import (
+	"fmt"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+)
+
+// groupCounts are the numbers of LUNs that are measured.
+var groupCounts = []int{1, 2, 4, 8, 16}
+
+// groupCurves are the plots of several LUNs. What is published of arrays is from "How many LUNs do I
+// need?" (NetApp, 2022): random reads of 8 KiB, as far as its text has figures. Before ONTAP 9.9.1
+// 35,000 with one LUN and 115,000 with 8; since then about four times as many with one, and 240,000
+// with 8.
+var groupCurves = []struct {
+	file, title, load string
+	published         []line
+}{
+	{"read", "Random reads of 8 KiB", "read", []line{
+		{name: "published: an array whose threads are of volumes", xys: plotter.XYs{{X: 1, Y: 1}, {X: 8, Y: 115. / 35}}},
+		{name: "published: the same with a pool of threads", xys: plotter.XYs{{X: 1, Y: 1}, {X: 8, Y: 240. / 140}}},
+	}},
+	{"70-30", "70 % random reads, 30 % mirrored writes of 8 KiB", "70_30", nil},
+	{"write", "Random mirrored writes of 8 KiB", "write", nil},
+}
+
+// groupLines are the curves of one load: times one LUN, LUNs of one node and of both. Without rows
+// there are none.
+func groupLines(r Report, load string) (lines []line) {
+	for _, where := range []struct{ name, row string }{{"LUNs of both nodes", "both_nodes"}, {"LUNs of one node", "one_node"}} {
+		l := line{name: where.name, xys: plotter.XYs{{X: 1, Y: 1}}}
+		for _, n := range groupCounts[1:] {
+			row, ok := r.Row(fmt.Sprintf("group_%s_%d_luns_%s", load, n, where.row))
+			if !ok || row.Ratio == nil {
+				return nil
+			}
+			l.xys = append(l.xys, plotter.XY{X: float64(n), Y: *row.Ratio})
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+// plotTimes shows curves over the number of LUNs, as multiples of one LUN; the first two are
+// measured, and those after them are dashed.
+func plotTimes(path, title string, counts []int, lines []line) error {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "LUNs", "times the rate of one LUN"
+	p.X.Scale = plot.LogScale{}
+	var t ticks
+	for _, n := range counts {
+		t = append(t, plot.Tick{Value: float64(n), Label: fmt.Sprint(n)})
+	}
+	p.X.Tick.Marker = t
+	p.Legend.Top, p.Legend.Left = true, true
+	p.Add(plotter.NewGrid())
+	highest := 2.0
+	for i, l := range lines {
+		curve, points, err := plotter.NewLinePoints(l.xys)
+		if err != nil {
+			return err
+		}
+		c := palette[i%len(palette)]
+		curve.Color, points.Color, curve.Width = c, c, vg.Points(1.5)
+		if i > 1 {
+			curve.Dashes, curve.Width = []vg.Length{vg.Points(4), vg.Points(3)}, vg.Points(1)
+		}
+		p.Add(curve, points)
+		p.Legend.Add(l.name, curve, points)
+		for _, xy := range l.xys {
+			highest = max(highest, xy.Y)
+		}
+	}
+	p.X.Min, p.X.Max = float64(counts[0])*0.93, float64(counts[len(counts)-1])*1.07
+	p.Y.Min, p.Y.Max = 0, highest*1.3
+	return p.Save(plotWidth, 9*vg.Centimeter, path)
+}
