@@ -11,15 +11,15 @@ import (
 	"github.com/gemel-storage/gemel/csi/backend"
 )
 
-// hasRoom refuses a striped volume whose LUNs are more than its worker can have besides those that it has
-// reported. "RESOURCE_EXHAUSTED: Indicates that the maximum supported number of volumes that can be
-// attached to the specified node are already attached."
+// hasRoom refuses a striped volume whose LUNs are more than its worker can have besides those that
+// it has reported. "RESOURCE_EXHAUSTED: Indicates that the maximum supported number of volumes that
+// can be attached to the specified node are already attached."
 //
 // The scheduler counts volumes, and a worker holds LUNs: so it can choose a worker for a striped
-// volume that has room for one LUN. Volumes of one LUN are for the scheduler to count, whose figures
-// are not as old as those of the worker. LUNs that are published and not attached yet are not
-// counted here. The limit protects the worker's memory, and nothing depends on its being exact, so
-// that a worker that cannot be read is no reason to refuse.
+// volume that has room for one LUN. Volumes of one LUN are for the scheduler to count, whose
+// figures are not as old as those of the worker. LUNs that are published and not attached yet are
+// not counted here. The limit protects the worker's memory, and nothing depends on its being exact,
+// so that a worker that cannot be read is no reason to refuse.
 func (b *Backend) hasRoom(ctx context.Context, lu *v1alpha1.LogicalUnit, iqn string) error {
 	if lu.Spec.Striped == nil {
 		return nil

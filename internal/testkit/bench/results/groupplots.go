@@ -11,10 +11,10 @@ import (
 // groupCounts are the numbers of LUNs that are measured.
 var groupCounts = []int{1, 2, 4, 8, 16}
 
-// groupCurves are the plots of several LUNs. What is published of arrays is from "How many LUNs do I
-// need?" (NetApp, 2022): random reads of 8 KiB, as far as its text has figures. Before ONTAP 9.9.1
-// 35,000 with one LUN and 115,000 with 8; since then about four times as many with one, and 240,000
-// with 8.
+// groupCurves are the plots of several LUNs. What is published of arrays is from "How many LUNs do
+// I need?" (NetApp community): random reads of 8 KiB, as far as its text has figures. Before ONTAP
+// 9.9.1 35,000 with one LUN and 115,000 with 8; since then about four times as many with one, and
+// 240,000 with 8.
 var groupCurves = []struct {
 	file, title, load string
 	published         []line
