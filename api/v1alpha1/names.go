@@ -172,6 +172,7 @@ const (
 	ParamPreferred = "preferredNode" // "a", "b" or "" (the pair chooses)
 	ParamPinned    = "pinnedNode"    // "a", "b", NoPin or "" (none when created; later it stays)
 	ParamLUNs      = "luns"          // of a striped volume, 2 to 16; "" or "1": one LUN
+	ParamIOPS      = "iops"          // of a volume, instead of ParamLUNs: 1 to 800000
 	ParamStripe    = "stripeSize"    // of a striped volume, 64Ki to 1Mi; "": 1Mi divided by the LUNs
 	ParamPool      = "pool"          // of the StorageCluster; "": the first one, or that of the source
 	ParamFSType    = "csi.storage.k8s.io/fstype"

@@ -122,7 +122,7 @@ type parameters struct {
 func parseParameters(m map[string]string, clusters bool) (p parameters, err error) {
 	known := []string{paramPool, paramPreferredNode, paramPinnedNode, paramWriteCache, reservedPrefix + "*"}
 	if clusters {
-		known = append([]string{paramCluster, paramLUNs, paramStripe}, known...)
+		known = append([]string{paramCluster, paramLUNs, paramIOPS, paramStripe}, known...)
 	}
 	var s striping
 	p.labels = map[string]string{}
@@ -132,6 +132,8 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 			p.cluster = v
 		case k == paramLUNs && clusters:
 			s.luns = v
+		case k == paramIOPS && clusters:
+			s.iops = v
 		case k == paramStripe && clusters:
 			s.stripe = v
 		case k == paramPool:

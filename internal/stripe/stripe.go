@@ -47,6 +47,22 @@ func Default(count int) Layout {
 	return Layout{count, size}
 }
 
+// IOPSPerLUN is what one LUN is taken to do: 32 requests may be in flight for a LUN of open-iscsi,
+// and where each of them takes 0.64 ms, which is long for a busy pair that reads from memory, those
+// are 50,000 a second.
+const IOPSPerLUN = 50_000
+
+// ForIOPS is how many LUNs a volume needs for so many operations a second, at least 1: one for each
+// IOPSPerLUN, and an even number of them, so that each node of a pair serves half. Above MaxCount
+// there is no such volume.
+func ForIOPS(n int) int {
+	count := (n + IOPSPerLUN - 1) / IOPSPerLUN
+	if count > 1 {
+		count += count % 2
+	}
+	return max(count, 1)
+}
+
 // String says the layout in words; Count 0 is one LUN.
 func (l Layout) String() string {
 	if l.Count == 0 {

@@ -130,3 +130,13 @@ func TestTable(t *testing.T) {
 		}
 	}
 }
+
+// A volume has one LUN for each 50,000 operations a second, half of them on each node.
+func TestForIOPS(t *testing.T) {
+	for n, want := range map[int]int{1: 1, IOPSPerLUN: 1, IOPSPerLUN + 1: 2, 2 * IOPSPerLUN: 2, 2*IOPSPerLUN + 1: 4, 3 * IOPSPerLUN: 4, 200_000: 4,
+		15 * IOPSPerLUN: 16, MaxCount * IOPSPerLUN: MaxCount, MaxCount*IOPSPerLUN + 1: MaxCount + 2} {
+		if got := ForIOPS(n); got != want {
+			t.Errorf("%d: %d LUNs, not %d", n, got, want)
+		}
+	}
+}
