@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # make e2e-storage-suite: Kubernetes' own storage tests against Gemel on the cluster of kind-up.
-#   FOCUS=regexp, SKIP=regexp choose by name; PROCS=3 run at a time; TIMEOUT=2h for all; LUNS=4 tests striped volumes
+#   FOCUS=regexp, SKIP=regexp choose by name; PROCS=3 run at a time; TIMEOUT=2h for all; LUNS=4 tests striped volumes;
+#   PARTS=together,disruptive runs some parts only
 set -euo pipefail
 . "$(dirname "$0")/lab.sh"
 if ! use_docker || ! [ -s "$KUBECONFIG" ]; then
@@ -34,10 +35,11 @@ install_gemel() {
   kubectl apply -f config/samples/volumeattributesclass.yaml -f hack/storagesuite/storageclass-ext4.yaml -f config/samples/storageclass-striped.yaml
 }
 
-striped=()
+striped=() parts=${PARTS:-}
 case ${LUNS:-1} in
 1) ;;
-4) striped=(-name storage-suite-striped -parts together -testdriver hack/storagesuite/testdriver-striped.yaml) ;;
+4) striped=(-name storage-suite-striped -one-worker -testdriver hack/storagesuite/testdriver-striped.yaml)
+  parts=${parts:-together,disruptive} ;;
 *)
   echo "LUNS: $LUNS is not possible: 4, as in config/samples/storageclass-striped.yaml, or nothing" >&2
   exit 1
@@ -51,6 +53,6 @@ timed install install_gemel >"$LAB/logs/storage-suite-install.log" || { tail -n 
 say "storage suite: the tests"
 status=0
 go run ./hack/storagesuite -ginkgo "$LAB/bin/ginkgo" -suite "$LAB/bin/e2e.test" -procs "${PROCS:-3}" -timeout "${TIMEOUT:-2h}" \
-  -focus "${FOCUS:-}" -skip "${SKIP:-}" "${striped[@]}" || status=$?
+  -parts "$parts" -focus "${FOCUS:-}" -skip "${SKIP:-}" "${striped[@]}" || status=$?
 [ "$status" = 0 ] || clean >"$LAB/logs/storage-suite-clean.log"
 exit "$status"

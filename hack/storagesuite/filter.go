@@ -1,6 +1,9 @@
 package main
 
-import "regexp"
+import (
+	"regexp"
+	"slices"
+)
 
 // rule names tests, or reasons for skips, by a pattern, and says why they are as they are.
 type rule struct {
@@ -50,9 +53,15 @@ var understoodOf = []rule{
 		"the test's pattern has no kind of snapshot; others of the same name have"},
 }
 
-// skipped says why a test may skip itself.
-func skipped(test, reason string) (why string, ok bool) {
-	if why, ok = match(understood, reason); ok {
+// oneWorker are reasons that are understood where volumes are for one worker at a time.
+var oneWorker = []rule{
+	{regexp.MustCompile(`doesn't support RWX -- skipping|does not support ROX access mode`),
+		"a striped volume is for one worker at a time"},
+}
+
+// skipped says why a test may skip itself; more are rules of this run only.
+func skipped(test, reason string, more []rule) (why string, ok bool) {
+	if why, ok = match(slices.Concat(understood, more), reason); ok {
 		return why, ok
 	}
 	return match(understoodOf, test+": "+reason)

@@ -34,6 +34,8 @@ type options struct {
 
 	procs   int
 	timeout time.Duration
+
+	oneWorker bool
 }
 
 func main() {
@@ -43,6 +45,7 @@ func main() {
 	flag.StringVar(&o.driver, "testdriver", "hack/storagesuite/testdriver.yaml", "file that declares the driver to the suite")
 	flag.StringVar(&o.topology, "topology-testdriver", "hack/storagesuite/testdriver-topology.yaml", "file that declares it to the tests of topology")
 	flag.StringVar(&o.groups, "groups-testdriver", "hack/storagesuite/testdriver-groups.yaml", "file that declares it to the tests of group snapshots")
+	flag.BoolVar(&o.oneWorker, "one-worker", false, "volumes are for one worker at a time: tests that need several may skip themselves")
 	flag.StringVar(&o.out, "out", "out", "folder of the results, logs and ginkgo's own reports")
 	flag.StringVar(&o.name, "name", "storage-suite", "how the files of the results begin")
 	flag.StringVar(&o.parts, "parts", "", "only these parts, with commas between them: "+partNames(parts))
@@ -92,6 +95,9 @@ func run(ctx context.Context, o options) (bool, error) {
 	}
 	defer n.Close()
 	r, deadline := newReport(), time.Now().Add(o.timeout)
+	if o.oneWorker {
+		r.more = oneWorker
+	}
 	p := &progress{out: os.Stdout, start: time.Now()}
 	for _, part := range chosen {
 		if part.tests() != "" && o.focus != "" && !strings.Contains(o.focus, string(part)) {

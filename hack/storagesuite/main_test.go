@@ -211,6 +211,18 @@ func TestASkipIsJudgedWithItsTest(t *testing.T) {
 	}
 }
 
+// What volumes for one worker lack is understood only where they are declared so.
+func TestSkipsOfVolumesForOneWorker(t *testing.T) {
+	for _, reason := range []string{"Driver csi.gemel.storage doesn't support RWX -- skipping", `Driver "csi.gemel.storage" does not support ROX access mode - skipping`} {
+		if _, ok := skipped("a test", reason, nil); ok {
+			t.Errorf("a lost capability is taken for right: %s", reason)
+		}
+		if why, ok := skipped("a test", reason, oneWorker); !ok || why == "" {
+			t.Errorf("not understood: %s", reason)
+		}
+	}
+}
+
 func TestChosenParts(t *testing.T) {
 	for list, want := range map[string][]part{"": parts, "together": {together}, "groups,together": {together, groups}} {
 		if got, err := choose(list); err != nil || !slices.Equal(got, want) {

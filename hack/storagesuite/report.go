@@ -27,7 +27,8 @@ type report struct {
 
 	NotUnderstood []string `json:"not_understood,omitempty"` // reasons of skips that filter.go does not know
 
-	why map[string]string // reason of a skip: what filter.go says of it
+	why  map[string]string // reason of a skip: what filter.go says of it
+	more []rule            // of skips, of this run only
 }
 
 type failure struct {
@@ -97,7 +98,7 @@ func (r *report) add(s types.SpecReport, chosen bool) {
 	case s.Failure.Message != "":
 		r.Skipped++
 		r.Skips[s.Failure.Message]++
-		if why, ok := skipped(short(name), s.Failure.Message); ok {
+		if why, ok := skipped(short(name), s.Failure.Message, r.more); ok {
 			r.why[s.Failure.Message] = why
 		} else if !slices.Contains(r.NotUnderstood, s.Failure.Message) {
 			r.NotUnderstood = append(r.NotUnderstood, s.Failure.Message)
