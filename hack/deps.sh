@@ -12,6 +12,7 @@ need blkid util-linux || missing=1          # is a device empty
 need ip iproute2 || missing=1               # namespaces of the chaos run
 need nft nftables || missing=1              # its partitions and losses
 need iscsi-test-cu libiscsi-bin || missing=1 # conformance
+need jq jq || missing=1                     # the page on volumes without Gemel
 need git git || missing=1                   # the release that this tree is upgraded from, out of the history
 need tgtd tgt || missing=1                  # the peer of the benchmark, a second target for the initiator's tests
 need qemu-storage-daemon qemu-system-common || missing=1 # the benchmark's mirrored peer

@@ -12,6 +12,7 @@ import (
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/page"
 )
 
 const (
@@ -125,6 +126,23 @@ var _ = Describe("a striped volume on a worker", Ordered, func() {
 		t.clean(ctx)
 		Expect(w.left(ctx)).To(BeEmpty())
 	}, NodeTimeout(5*time.Minute))
+
+	It("can be put together without Gemel, as docs/without-gemel.md says", func(ctx SpecContext) {
+		steps, err := page.Steps("without-gemel.md")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(steps).To(HaveKey("map"))
+		Expect(w.sh(ctx, `set -e; cd "$(mktemp -d)"; mkdir -p volumes/default/luns files mnt
+head -c 3000000 /dev/urandom >files/wanted
+truncate -s 64M whole; mkfs.ext4 -q -d files whole
+for k in $(seq 0 255); do
+  dd if=whole of=volumes/default/luns/part$((k % 4)).img bs=256k skip=$k seek=$((k / 4)) count=1 conv=notrunc status=none
+done
+for i in 0 1 2 3; do printf 'default\tpart%s\t16777216\t262144\n' $i; done >legs.tsv
+name=page-test mnt=mnt
+`+steps["map"]+`
+cmp files/wanted mnt/wanted && echo same
+umount mnt; dmsetup remove --retry page-test; losetup -D`)).To(Equal("same"))
+	})
 
 	It("31: is not made without one of its LUNs", hazard(31), func(ctx SpecContext) {
 		v := w.striped(ctx, 64<<20, "")

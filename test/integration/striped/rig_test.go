@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/attach/userspace"
 	"github.com/gemel-storage/gemel/internal/pairclient"
@@ -77,7 +78,9 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(r.purge)
 	for i := range layout.Count {
 		id := uuid.NewString()
-		_, err := r.client.CreateLUN(ctx, &targetv1.CreateLUNRequest{Uuid: id, Name: "lun-" + id, SizeBytes: leg, PreferredNode: harness.Names[i%2]})
+		labels := map[string]string{}
+		(&v1alpha1.Leg{Of: volumeName, UUID: uuid.NewString(), Number: int32(i), Striping: v1alpha1.Striping{LUNs: int32(layout.Count), StripeBytes: int32(layout.Size)}}).SetDiskLabels(labels)
+		_, err := r.client.CreateLUN(ctx, &targetv1.CreateLUNRequest{Uuid: id, Name: v1alpha1.LegName(volumeName, i), SizeBytes: leg, PreferredNode: harness.Names[i%2], Labels: labels})
 		r.must(err)
 		r.luns = append(r.luns, id)
 	}
