@@ -1,6 +1,7 @@
 package kubectlgemel
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -132,9 +133,12 @@ func (d *delta) count(w *targetv1.Work, old *targetv1.LUNWork) {
 // less is x-y, and 0 if a counter that is read while it is counted seems to go back.
 func less(x, y uint64) uint64 { return x - min(x, y) }
 
-// key is the row that a delta belongs to.
-func (d *delta) key(of string, s *sample) (string, *row) {
+// key is the row that a delta belongs to; wholes has the striped volumes of LUNs.
+func (d *delta) key(of string, s *sample, wholes map[string]string) (string, *row) {
 	switch of {
+	case "volumes":
+		name := cmp.Or(wholes[d.name], d.name)
+		return s.pair + "/" + name, &row{name: name, pair: s.pair}
 	case "luns":
 		return s.pair + "/" + d.uuid, &row{name: d.name, pair: s.pair}
 	case "nodes":

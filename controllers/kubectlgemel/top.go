@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -20,17 +21,19 @@ import (
 	"github.com/gemel-storage/gemel/internal/human"
 )
 
-// Top shows what hosts do with LUNs at present: per LUN, per node or per pair.
+// Top shows what hosts do with LUNs at present: per LUN, per volume, per node or per pair.
 type Top struct {
 	Client  client.Client
 	Control Control
 	Out     io.Writer
 
-	Of       string        // luns, nodes or pairs
+	Of       string        // luns, volumes, nodes or pairs
 	Sort     string        // operations, bytes, latency or forwarded
 	Limit    int           // rows at most; 0: all
 	Interval time.Duration // over which rates are measured
 	Watch    bool          // again and again, until the context ends
+
+	wholes map[string]string // the striped volume of a LUN, by names; for volumes only
 }
 
 // ErrTop: the load cannot be shown; the text says why.
@@ -42,16 +45,17 @@ const minInterval = 100 * time.Millisecond
 func (f *flags) topCommand() *cobra.Command {
 	t := &Top{Of: "luns"}
 	var pairs []string
-	cmd := &cobra.Command{Use: "top [luns|nodes|pairs]", Short: "Show the busiest LUNs, nodes or pairs",
+	cmd := &cobra.Command{Use: "top [luns|volumes|nodes|pairs]", Short: "Show the busiest LUNs, volumes, nodes or pairs",
 		Long: `Top reads the counters of the target nodes twice and shows the rates between the two: commands and bytes per second, the mean time
 from the arrival of a command at a node to its status, the limit under which 99 % of these times are, and the share of the bytes that
 hosts sent to the node that does not own the LUN. A command counts at the node at which its host is logged in; EXECUTED counts it
-at the owner. CPU of a node is the part of its CPUs that it uses, over five minutes; top pairs says why no work is evened
+at the owner. Top volumes shows a striped volume as one, with
+all of its LUNs. CPU of a node is the part of its CPUs that it uses, over five minutes; top pairs says why no work is evened
 between the nodes at present.
 
 It connects to the targets through the API server, and needs permission to read the Secret gemel-CLUSTER-control and to forward
 ports of pods.`,
-		Args: cobra.MaximumNArgs(1), ValidArgs: []string{"luns", "nodes", "pairs"},
+		Args: cobra.MaximumNArgs(1), ValidArgs: []string{"luns", "volumes", "nodes", "pairs"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				t.Of = args[0]
@@ -76,8 +80,8 @@ ports of pods.`,
 
 func (t *Top) validate() error {
 	switch {
-	case !slices.Contains([]string{"luns", "nodes", "pairs"}, t.Of):
-		return fmt.Errorf("%w: cannot show %q: use luns, nodes or pairs", ErrTop, t.Of)
+	case !slices.Contains([]string{"luns", "volumes", "nodes", "pairs"}, t.Of):
+		return fmt.Errorf("%w: cannot show %q: use luns, volumes, nodes or pairs", ErrTop, t.Of)
 	case !slices.Contains([]string{"operations", "bytes", "latency", "forwarded"}, t.Sort):
 		return fmt.Errorf("%w: --sort %q: use operations, bytes, latency or forwarded", ErrTop, t.Sort)
 	case t.Limit < 0:
@@ -93,6 +97,11 @@ func (t *Top) Run(ctx context.Context, names ...string) error {
 	list, err := pairsNamed(ctx, t.Client, names)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrTop, err)
+	}
+	if t.Of == "volumes" {
+		if t.wholes, err = wholes(ctx, t.Client); err != nil {
+			return fmt.Errorf("%w: %w", ErrTop, err)
+		}
 	}
 	all := make([]*nodes, len(list))
 	for i, p := range list {
@@ -131,7 +140,7 @@ func (t *Top) read(ctx context.Context, all []*nodes) (out []sample) {
 			if err := s.read(ctx, n); err != nil {
 				n.drop(node)
 				s = sample{pair: n.pair.Name, node: node, err: err}
-			} else if t.Of != "luns" {
+			} else if t.Of == "nodes" || t.Of == "pairs" {
 				s.readDecisions(ctx, n)
 			}
 			out = append(out, s)
@@ -142,8 +151,32 @@ func (t *Top) read(ctx context.Context, all []*nodes) (out []sample) {
 
 // row is one line of the table.
 type row struct {
-	name, pair, owner string
+	name, pair string
+	owners     map[string]string // of its LUNs
 	rate
+}
+
+func (r *row) owns(lun, owner string) {
+	if r.owners == nil {
+		r.owners = map[string]string{}
+	}
+	r.owners[lun] = owner
+}
+
+// owner of the LUNs, or how many each node owns.
+func (r *row) owner() string {
+	count := map[string]int{}
+	for _, o := range r.owners {
+		count[o]++
+	}
+	var list []string
+	for _, o := range slices.Sorted(maps.Keys(count)) {
+		if len(r.owners) == 1 {
+			return o
+		}
+		list = append(list, fmt.Sprintf("%s:%d", o, count[o]))
+	}
+	return cmp.Or(strings.Join(list, ","), "-")
 }
 
 func (t *Top) print(before, now []sample) error {
@@ -161,18 +194,18 @@ func (t *Top) print(before, now []sample) error {
 			continue
 		}
 		list := s.since(&before[i])
-		if t.Of != "luns" {
+		if t.Of == "nodes" || t.Of == "pairs" {
 			list = append(list, delta{}) // a node without work has a line as well
 		}
 		for _, d := range list {
-			key, r := d.key(t.Of, s)
+			key, r := d.key(t.Of, s, t.wholes)
 			if rows[key] == nil {
 				rows[key] = r
 				order = append(order, key)
 			}
 			rows[key].add(&d.rate)
-			if d.owner != "" && t.Of == "luns" {
-				rows[key].owner = d.owner
+			if d.owner != "" {
+				rows[key].owns(d.uuid, d.owner)
 			}
 		}
 	}
@@ -221,6 +254,8 @@ func (t *Top) table(list []*row, left int, chairs map[string]*targetv1.Ownership
 	switch t.Of {
 	case "luns":
 		fmt.Fprintln(w, "LUN\tPAIR\tOWNER\t"+figures)
+	case "volumes":
+		fmt.Fprintln(w, "VOLUME\tPAIR\tLUNS\tOWNER\t"+figures)
 	case "nodes":
 		fmt.Fprintln(w, "PAIR\tNODE\tEXECUTED/s\t"+figures+"\tCPU")
 	default:
@@ -229,7 +264,9 @@ func (t *Top) table(list []*row, left int, chairs map[string]*targetv1.Ownership
 	for _, r := range list {
 		switch t.Of {
 		case "luns":
-			fmt.Fprintf(w, "%s\t%s\t%s\t", r.name, r.pair, cmp.Or(r.owner, "-"))
+			fmt.Fprintf(w, "%s\t%s\t%s\t", r.name, r.pair, r.owner())
+		case "volumes":
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t", r.name, r.pair, len(r.owners), r.owner())
 		case "nodes":
 			fmt.Fprintf(w, "%s\t%s\t%.0f\t", r.pair, r.name, r.perSecond(r.executed))
 		default:

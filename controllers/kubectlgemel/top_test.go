@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
@@ -20,7 +21,8 @@ type busy struct {
 	down  map[string]bool
 	again string // the node that is started again between the looks
 	idle  bool
-	page  int // LUNs of one answer; 0: all
+	page  int                             // LUNs of one answer; 0: all
+	of    func() map[string]client.Object // the objects; default world
 }
 
 type busyNode struct {
@@ -95,7 +97,11 @@ func (b *busy) run(t *testing.T, c *Top, names ...string) ([][]string, string, e
 	if c.Sort == "" {
 		c.Sort = "operations"
 	}
-	c.Client, c.Control, c.Out, c.Interval = clientOf(world()), b.connect, &out, minInterval
+	objects := world()
+	if b.of != nil {
+		objects = b.of()
+	}
+	c.Client, c.Control, c.Out, c.Interval = clientOf(objects), b.connect, &out, minInterval
 	err := c.Run(t.Context(), names...)
 	var rows [][]string
 	for line := range strings.Lines(out.String()) {

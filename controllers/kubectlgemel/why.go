@@ -93,6 +93,10 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 	if err := grouped(ctx, c, ch, pvc); err != nil {
 		return err
 	}
+	luns, err := parts(ctx, c, ch, lu)
+	if err != nil || ch.broken {
+		return err
+	}
 	p := &v1alpha1.TargetPair{}
 	if err := c.Get(ctx, client.ObjectKey{Name: lu.Spec.Placement.Pair}, p); err != nil {
 		return err
@@ -104,6 +108,8 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 		role := "partner"
 		if n.Name == lu.Status.Owner {
 			role = "owner"
+		} else if lu.Spec.Striped != nil {
+			role = fmt.Sprintf("owner of %d of the %d LUNs", owned(luns, n.Name), lu.Spec.Striped.LUNs)
 		}
 		// One missing node is no problem of the claim: the other one serves the data.
 		text := fmt.Sprintf("%s, %s", role, n.Phase)

@@ -79,6 +79,7 @@ func TestCommandsAreCountedByKindAndWay(t *testing.T) {
 	for _, want := range []string{
 		fmt.Sprintf(`gemel_lun_operations_total{kind="read",lun="%s",size="small",way="remote"} %d`, id, n),
 		fmt.Sprintf(`gemel_lun_bytes_total{kind="write",lun="%s",way="own"} %d`, id, n*8<<10),
+		fmt.Sprintf(`gemel_lun_info{lun="%s",name="lun-%s",volume="lun-%s"} 1`, id, id, id),
 		fmt.Sprintf(`gemel_lun_duration_seconds_count{kind="write",lun="%s"} %d`, id, n),
 	} {
 		if !strings.Contains(text, want) {

@@ -17,9 +17,14 @@ const lunSeries = 200
 // otherLUNs is the label lun of everything that has no series of its own.
 const otherLUNs = "others"
 
+// labelStriped of a LUN is the name of the striped volume that it is a part of. The operator gives
+// LUNs this label.
+const labelStriped = "gemel.storage/striped"
+
 var (
 	descLUNOps   = desc("lun_operations_total", "Commands of hosts for a LUN that this node has executed (own), handed to the owner (forwarded), or executed for the other node (remote), by size up to 4 KiB (small), up to 64 KiB (medium) and more (large).", "lun", "kind", "way", "size")
 	descLUNBytes = desc("lun_bytes_total", "Bytes that these commands have read or written.", "lun", "kind", "way")
+	descLUNInfo  = desc("lun_info", "Always 1: the name of each LUN that has series of its own, and the volume that it belongs to, which is the LUN itself unless it is a part of a striped volume.", "lun", "name", "volume")
 	descLUNTook  = desc("lun_duration_seconds", "Time from the arrival of a host's command at this node to its status.", "lun", "kind")
 )
 
@@ -50,6 +55,7 @@ func (n *Node) collectLUNs(ch chan<- prometheus.Metric) {
 		}
 		if e.series.Load() {
 			sendLUN(ch, e.lun.UUID, &x)
+			ch <- prometheus.MustNewConstMetric(descLUNInfo, prometheus.GaugeValue, 1, e.lun.UUID, e.lun.Name, cmp.Or(e.lun.Labels[labelStriped], e.lun.Name))
 		} else {
 			rest.Plus(&x)
 			others = true
