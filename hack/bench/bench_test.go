@@ -73,7 +73,7 @@ func TestRowsExist(t *testing.T) {
 	for _, name := range []string{"mirrored_write_4k_qd1", "mirrored_write_4k_qd4", "mirrored_write_4k_qd16", "mirrored_write_4k_qd32", "mirrored_write_4k_qd128",
 		"mtls_to_plain_qd1", "mtls_to_plain_qd32", "randread_4k_qd32_cold", "randread_64k_qd16_cold", "randread_4k_qd32_5ms", "forwarded_read_qd32", "partner_lost_qd64",
 		"fua_qd64", "write_overload", "snapshot_pause_ms", "snapshot_minute_after_p99_ratio", "alua_honoured_to_round_robin",
-		"group_read_4_luns_both_nodes", "group_70_30_16_luns_one_node", "group_write_1_lun", "group_70_30_16_luns_4_volumes", "group_read_cold_16_luns_2_volumes"} {
+		"group_read_4_luns_both_nodes", "group_70_30_16_luns_one_node", "group_write_1_lun", "group_70_30_16_luns_4_volumes", "group_read_cold_16_luns_4_volumes"} {
 		if !strings.Contains(have, " "+name+" ") {
 			t.Errorf("no case makes the row %s", name)
 		}

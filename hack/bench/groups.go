@@ -61,7 +61,8 @@ func groupCases() (list []testCase) {
 			run: groupVolumeCurve(l.w)})
 	}
 	return append(list,
-		testCase{name: "group_read_cold_volumes", rows: "group_read_cold_16_luns_2_volumes group_read_cold_16_luns_4_volumes", asked: true, uses: []string{sysGroupsCold}, run: groupCold},
+		testCase{name: "group_read_cold", rows: "group_read_cold_1_lun group_read_cold_2_luns_both_nodes group_read_cold_4_luns_both_nodes group_read_cold_8_luns_both_nodes " +
+			"group_read_cold_16_luns_both_nodes group_read_cold_16_luns_2_volumes group_read_cold_16_luns_4_volumes", asked: true, uses: []string{sysGroupsCold}, run: groupCold},
 		testCase{name: "group_read_no_limit", rows: "group_read_no_limit_4_luns_both_nodes group_read_no_limit_16_luns_both_nodes", asked: true, uses: []string{sysGroups}, run: groupNoLimit})
 }
 
@@ -266,8 +267,8 @@ func groupNoLimit(ctx context.Context, b *bench, _ testCase) ([]results.Row, err
 		fmt.Sprintf("8 KiB, %d requests in flight for each LUN; client and nodes share all %d processors; the peer is the first row", groupDepth, runtime.NumCPU()))
 }
 
-// groupCold reads 16 LUNs over 1, 2 and 4 backing volumes whose disks take 20 ms for a read, and
-// serve any number of reads side by side.
+// groupCold reads 1 to 16 LUNs of both nodes whose disks take 20 ms for a read, and serve any
+// number of reads side by side, and 16 LUNs over 1, 2 and 4 backing volumes of such disks.
 func groupCold(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 	const latency = 20 * time.Millisecond
 	size := b.o.size / 16
@@ -301,6 +302,11 @@ func groupCold(ctx context.Context, b *bench, c testCase) ([]results.Row, error)
 			return nil, err
 		}
 	}
-	return b.curve(ctx, g, groupLoads[0].w, volumePoints(g, strings.TrimSuffix(c.name, "volumes")), func(context.Context) error { return rig.DropCaches() },
+	points := []point{{c.name + "_1_lun", g.luns(1, false, 1)}}
+	for _, n := range []int{2, 4, 8, 16} {
+		points = append(points, point{fmt.Sprintf("%s_%d_luns_both_nodes", c.name, n), g.luns(n, true, 1)})
+	}
+	points = append(points, volumePoints(g, c.name+"_")[1:]...)
+	return b.curve(ctx, g, groupLoads[0].w, points, func(context.Context) error { return rig.DropCaches() },
 		fmt.Sprintf("8 KiB, %d requests in flight for each LUN of both nodes; each read of a disk takes %v, any number side by side; caches dropped before each measurement; the peer is the first row", groupDepth, latency))
 }

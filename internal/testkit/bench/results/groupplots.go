@@ -11,42 +11,49 @@ import (
 // groupCounts are the numbers of LUNs that are measured.
 var groupCounts = []int{1, 2, 4, 8, 16}
 
-// groupCurves are the plots of several LUNs. What is published of arrays is from "How many LUNs do
-// I need?" (NetApp community): random reads of 8 KiB, as far as its text has figures. Before ONTAP
-// 9.9.1 35,000 with one LUN and 115,000 with 8; since then about four times as many with one, and
-// 240,000 with 8.
+// groupCurves are the plots of several LUNs. Where a disk takes its time, the requests that a LUN
+// may have in flight are what limits it, as in what is published of arrays; where memory answers,
+// processors do. That is from "How many LUNs do I need?" (NetApp community): random reads of 8 KiB,
+// as far as its text has figures. Before ONTAP 9.9.1 35,000 with one LUN and 115,000 with 8; since
+// then about four times as many with one, and 240,000 with 8.
 var groupCurves = []struct {
 	file, title, load string
 	published         []line
 }{
-	{"read", "Random reads of 8 KiB", "read", []line{
+	{"cold", "Random reads of 8 KiB from disks that take 20 ms", "read_cold", []line{
 		{name: "published: an array whose threads are of volumes", xys: plotter.XYs{{X: 1, Y: 1}, {X: 8, Y: 115. / 35}}},
 		{name: "published: the same with a pool of threads", xys: plotter.XYs{{X: 1, Y: 1}, {X: 8, Y: 240. / 140}}},
 	}},
+	{"read", "Random reads of 8 KiB from memory", "read", nil},
 	{"70-30", "70 % random reads, 30 % mirrored writes of 8 KiB", "70_30", nil},
 	{"write", "Random mirrored writes of 8 KiB", "write", nil},
 }
 
-// groupLines are the curves of one load: times one LUN, LUNs of one node and of both. Without rows
-// there are none.
+// groupLines are the curves of one load: times one LUN, LUNs of both nodes and of one. A curve that
+// was not measured is left out; where one is incomplete, there are none.
 func groupLines(r Report, load string) (lines []line) {
 	for _, where := range []struct{ name, row string }{{"LUNs of both nodes", "both_nodes"}, {"LUNs of one node", "one_node"}} {
 		l := line{name: where.name, xys: plotter.XYs{{X: 1, Y: 1}}}
 		for _, n := range groupCounts[1:] {
 			row, ok := r.Row(fmt.Sprintf("group_%s_%d_luns_%s", load, n, where.row))
-			if !ok || row.Ratio == nil {
-				return nil
+			if ok && row.Ratio != nil {
+				l.xys = append(l.xys, plotter.XY{X: float64(n), Y: *row.Ratio})
 			}
-			l.xys = append(l.xys, plotter.XY{X: float64(n), Y: *row.Ratio})
 		}
-		lines = append(lines, l)
+		switch len(l.xys) {
+		case len(groupCounts):
+			lines = append(lines, l)
+		case 1:
+		default:
+			return nil
+		}
 	}
 	return lines
 }
 
-// plotTimes shows curves over the number of LUNs, as multiples of one LUN; the first two are
-// measured, and those after them are dashed.
-func plotTimes(path, title string, counts []int, lines []line) error {
+// plotTimes shows curves over the number of LUNs, as multiples of one LUN; those after the measured
+// ones are dashed.
+func plotTimes(path, title string, counts []int, lines []line, measured int) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "LUNs", "times the rate of one LUN"
 	p.X.Scale = plot.LogScale{}
@@ -65,7 +72,7 @@ func plotTimes(path, title string, counts []int, lines []line) error {
 		}
 		c := palette[i%len(palette)]
 		curve.Color, points.Color, curve.Width = c, c, vg.Points(1.5)
-		if i > 1 {
+		if i >= measured {
 			curve.Dashes, curve.Width = []vg.Length{vg.Points(4), vg.Points(3)}, vg.Points(1)
 		}
 		p.Add(curve, points)
