@@ -38,7 +38,7 @@ func TestStatusHealthMetricsAndWatch(t *testing.T) {
 		t.Errorf("%v", s)
 	}
 	if code, _ := p.get(1, "/debug/pprof/"); code != 404 {
-		t.Errorf("profiles are served although nobody asked for them: %d", code)
+		t.Errorf("profiles are served without --profiling: %d", code)
 	}
 	if code, _ := p.get(1, "/readyz"); code != 200 {
 		t.Errorf("ready: %d", code)

@@ -37,6 +37,11 @@ n=$(wc -l </tmp/got); seq 1 $n | diff - /tmp/got | head -n 5 >/tmp/wrong; if [ -
 // stripedClass makes a StorageClass with four LUNs for one spec.
 func stripedClass(ctx context.Context, name string) {
 	GinkgoHelper()
+	stripedClassOf(ctx, name, 4)
+}
+
+func stripedClassOf(ctx context.Context, name string, luns int) {
+	GinkgoHelper()
 	DeferCleanup(func(ctx context.Context) { kubectl(ctx, "delete", "storageclass", name, "--ignore-not-found") }, NodeTimeout(time.Minute))
 	apply(ctx, namespace, fmt.Sprintf(`apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -45,9 +50,9 @@ provisioner: csi.gemel.storage
 allowVolumeExpansion: true
 parameters:
   cluster: %s
-  luns: "4"
+  luns: "%d"
   csi.storage.k8s.io/fstype: xfs
-`, name, cluster))
+`, name, cluster, luns))
 }
 
 var _ = Describe("a striped volume", func() {

@@ -175,7 +175,9 @@ func writePlots(dir string, r Report, merge bool) (made map[string]string, err e
 	}
 	for _, c := range groupCurves {
 		if lines := groupLines(r, c.load); lines != nil {
-			save("groups-"+c.file, func(path string) error { return plotTimes(path, c.title, groupCounts, append(lines, c.published...), len(lines)) })
+			save("groups-"+c.file, func(path string) error {
+				return plotTimes(path, c.title, groupCounts, append(lines, c.published...), len(lines))
+			})
 		}
 	}
 	return made, err
