@@ -46,7 +46,8 @@ var _ = Describe("the limit of a worker", func() {
 		Eventually(func() string {
 			return kubectl(ctx, "get", "events", "-n", ns, "--field-selector=involvedObject.name=three,reason=FailedAttachVolume", "-o", "jsonpath={.items[*].message}")
 		}).WithContext(ctx).WithTimeout(3 * time.Minute).Should(ContainSubstring(fmt.Sprintf("the volume has 16 LUNs, and worker %s has 24 of the %d LUNs", worker, most)))
-		GinkgoWriter.Printf("the pod: %s %s\n", phase(ctx, ns, "three"), field(ctx, "pod", "three", ns, "{.status.reason} {.status.message}"))
+		Eventually(func() string { return field(ctx, "pod", "three", ns, "{.status.phase} {.status.reason}") }).WithContext(ctx).
+			WithTimeout(6*time.Minute).Should(Equal("Failed VolumeAttachmentLimitExceeded"), "the pod ends, so that another one can be made elsewhere")
 		Expect(legsOf(ctx, lunOf(ctx, ns, "three"), "{.status.hosts[*].iqn}")).To(HaveEach(BeEmpty()))
 
 		By("making room")
@@ -58,5 +59,5 @@ var _ = Describe("the limit of a worker", func() {
 		for _, name := range []string{"two", "three"} {
 			deletePod(ctx, ns, name)
 		}
-	}, NodeTimeout(15*time.Minute))
+	}, NodeTimeout(20*time.Minute))
 })
