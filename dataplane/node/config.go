@@ -147,7 +147,7 @@ func (c *Config) Validate() error {
 		add(c.checkAddr("link-peer", c.LinkPeer, true))
 	}
 	if c.Profiling && c.MetricsListen == "" {
-		add(errors.New("profiling: profiles are served at metrics-listen, which is empty: set it, or leave profiling out"))
+		add(bad("profiling", "profiles are served at metrics-listen, which is empty: set it, or leave profiling out"))
 	}
 	if c.MetricsListen != "" {
 		add(c.checkAddr("metrics-listen", c.MetricsListen, false))

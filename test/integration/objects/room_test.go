@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -21,6 +22,11 @@ func TestStripedVolumesNeedRoomForAllLUNs(t *testing.T) {
 	r.operate()
 	host := &v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "worker-a"}, Spec: v1alpha1.HostSpec{IQN: hostA, AttachMode: "Userspace", Profile: "Auto", MaxLUNs: 4}}
 	r.ok(r.c.Create(r.ctx, host))
+	t.Cleanup(func() { // other tests have workers of the same iSCSI name
+		if err := r.c.Delete(context.WithoutCancel(r.ctx), host); err != nil {
+			t.Error(err)
+		}
+	})
 	attached := func(n int32) {
 		t.Helper()
 		var h v1alpha1.Host
