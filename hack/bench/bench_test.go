@@ -90,7 +90,7 @@ func TestCasesAreSelectedByName(t *testing.T) {
 	if got := names(options{only: "mtls_to_plain_qd32"}); len(got) != 1 || got[0] != "mirrored_write_4k_qd32" {
 		t.Errorf("a row's name selects %v", got)
 	}
-	if got := names(options{only: "cold"}); len(got) != 7 {
+	if got := names(options{only: "cold"}); len(got) != 8 {
 		t.Errorf("part of a name selects %v", got)
 	}
 	full, quick := names(options{}), names(options{quick: true})
