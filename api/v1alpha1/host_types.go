@@ -30,8 +30,8 @@ type HostSpec struct {
 	// +kubebuilder:default=Auto
 	// +optional
 	Profile string `json:"profile,omitempty"`
-	// MaxLUNs is how many LUNs the worker can have (a striped volume has several). A volume that
-	// would exceed it is not published to the worker; 0: no limit.
+	// MaxLUNs is how many LUNs the worker can have. A striped volume that would exceed it is not
+	// published to the worker; volumes of one LUN are counted by the scheduler. 0: no limit.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16384
 	// +optional

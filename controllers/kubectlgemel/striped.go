@@ -55,8 +55,8 @@ func parts(ctx context.Context, c client.Client, ch *chain, lu *v1alpha1.Logical
 			return legs, nil
 		}
 		text := fmt.Sprintf("owner %s, home %s", cmp.Or(l.Status.Owner, "-"), cmp.Or(l.Status.PreferredNode, "-"))
-		if until := l.Status.HeldUntil; until != nil && until.After(time.Now()) {
-			text += ", held until " + until.UTC().Format(time.RFC3339) + " by a person's transfer"
+		if held := heldText(l); held != "" {
+			text += ", " + held
 		}
 		ch.link(true, name, text, "")
 		if n := len(l.Status.Moves); n > 0 {
@@ -64,6 +64,14 @@ func parts(ctx context.Context, c client.Client, ch *chain, lu *v1alpha1.Logical
 		}
 	}
 	return legs, nil
+}
+
+// heldText says until when a person's transfer keeps a LUN at its owner; empty if none does.
+func heldText(lu *v1alpha1.LogicalUnit) string {
+	if until := lu.Status.HeldUntil; until != nil && until.After(time.Now()) {
+		return "held until " + until.UTC().Format(time.RFC3339) + " by a person's transfer"
+	}
+	return ""
 }
 
 // owned counts the LUNs that a node owns.

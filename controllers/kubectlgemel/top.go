@@ -49,9 +49,8 @@ func (f *flags) topCommand() *cobra.Command {
 		Long: `Top reads the counters of the target nodes twice and shows the rates between the two: commands and bytes per second, the mean time
 from the arrival of a command at a node to its status, the limit under which 99 % of these times are, and the share of the bytes that
 hosts sent to the node that does not own the LUN. A command counts at the node at which its host is logged in; EXECUTED counts it
-at the owner. Top volumes shows a striped volume as one, with
-all of its LUNs. CPU of a node is the part of its CPUs that it uses, over five minutes; top pairs says why no work is evened
-between the nodes at present.
+at the owner. Top volumes shows a striped volume as one, with all of its LUNs. CPU of a node is the part of its CPUs that it uses,
+over five minutes; top pairs says why no work is evened between the nodes at present.
 
 It connects to the targets through the API server, and needs permission to read the Secret gemel-CLUSTER-control and to forward
 ports of pods.`,

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -118,8 +117,8 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 		}
 		ch.link(true, "node "+n.Name, text, "")
 	}
-	if until := lu.Status.HeldUntil; until != nil && until.After(time.Now()) {
-		ch.link(true, "owner", fmt.Sprintf("node %s, held until %s by a person's transfer", lu.Status.Owner, until.UTC().Format(time.RFC3339)), "")
+	if held := heldText(lu); held != "" {
+		ch.link(true, "owner", "node "+lu.Status.Owner+", "+held, "")
 	}
 	for _, m := range lu.Status.Moves {
 		ch.link(true, "moved", moveText(m), "")

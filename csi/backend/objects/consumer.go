@@ -45,11 +45,7 @@ func (b *Backend) claim(ctx context.Context, req backend.CreateVolume) (*corev1.
 
 // log of a request.
 func (b *Backend) log(req backend.CreateVolume) *slog.Logger {
-	log := b.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	return log.With("volume", req.Name, "namespace", req.Labels[v1alpha1.DiskLabelNamespace], "claim", req.Labels[v1alpha1.DiskLabelPVC])
+	return b.logger().With("volume", req.Name, "namespace", req.Labels[v1alpha1.DiskLabelNamespace], "claim", req.Labels[v1alpha1.DiskLabelPVC])
 }
 
 // consumer is the worker that a volume is requested for; nil if none is known. Only then is the

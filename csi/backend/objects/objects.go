@@ -37,6 +37,14 @@ type Backend struct {
 
 var _ backend.Backend = (*Backend)(nil)
 
+// logger is Log, or one that drops everything.
+func (b *Backend) logger() *slog.Logger {
+	if b.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return b.Log
+}
+
 // New takes a client that reads from the API server, without a cache.
 func New(c client.WithWatch) *Backend { return &Backend{c: c} }
 

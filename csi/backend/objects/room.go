@@ -3,7 +3,6 @@ package objects
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,9 +28,7 @@ func (b *Backend) hasRoom(ctx context.Context, lu *v1alpha1.LogicalUnit, iqn str
 	defer cancel()
 	var hosts v1alpha1.HostList
 	if err := b.c.List(ctx, &hosts, client.MatchingFields{"spec.iqn": iqn}); err != nil {
-		if b.Log != nil {
-			b.Log.Warn("cannot read the Host of a worker: whether it has room for the LUNs of a volume is not known", slog.String("host", iqn), slog.String("volume", lu.Name), slog.Any("err", err))
-		}
+		b.logger().Warn("cannot read the Host of a worker: whether it has room for the LUNs of a volume is not known", "host", iqn, "volume", lu.Name, "err", err)
 		return nil
 	}
 	for _, h := range hosts.Items {
