@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -80,14 +79,11 @@ func (n *node) ListSessions(_ context.Context, q *targetv1.ListSessionsRequest, 
 // unchanged parts are not written.
 func TestWorkerAndOperatorWriteTheirPartsOfTheStatus(t *testing.T) {
 	cfg := envtest.Config(t)
-	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme.Scheme})
+	c, err := client.New(cfg, client.Options{Scheme: envtest.Scheme(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err := client.New(envtest.Operator(t, cfg, envtest.Namespace(t, cfg), "../../config/rbac"), client.Options{Scheme: scheme.Scheme})
+	own, err := client.New(envtest.Operator(t, cfg, envtest.Namespace(t, cfg), "../../config/rbac"), client.Options{Scheme: envtest.Scheme(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
@@ -24,11 +23,7 @@ func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }
 
 func TestHostIsWrittenIfChanged(t *testing.T) {
 	cfg := envtest.Config(t)
-	s := scheme.Scheme
-	if err := v1alpha1.AddToScheme(s); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(cfg, client.Options{Scheme: s})
+	c, err := client.New(cfg, client.Options{Scheme: envtest.Scheme(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/identity"
+	"github.com/gemel-storage/gemel/internal/testkit/envtest"
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
@@ -83,7 +83,7 @@ func TestRealSidecars(t *testing.T) {
 	e := start(t, 3*time.Minute)
 	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(e.dir, "kubeconfig"))
 	e.ok(err)
-	c, err := client.New(cfg, client.Options{Scheme: scheme.Scheme})
+	c, err := client.New(cfg, client.Options{Scheme: envtest.Scheme(t)})
 	e.ok(err)
 	create := func(list ...client.Object) {
 		t.Helper()
