@@ -210,16 +210,6 @@ func (g *Group) home(p *Pair, consumer Location) (home, reason string) {
 	return home, fmt.Sprintf("both nodes have as many members of ConsistencyGroup %s (%s); node %s %s and becomes the home", g.Name, c, home, reason)
 }
 
-// LegHome is the home of a leg of a striped volume: homes alternate from that of the volume on, so
-// neither node is the home of two legs more than the other one. volume is a or b; empty: it is not
-// known, and a is the first.
-func LegHome(volume string, number int) string {
-	if (number%2 == 1) != (volume == nodeB) {
-		return nodeB
-	}
-	return nodeA
-}
-
 // maxPairs is how many pairs Balance names.
 const maxPairs = 16
 

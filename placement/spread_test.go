@@ -245,15 +245,3 @@ func TestWhyAndBalance(t *testing.T) {
 		t.Error(got)
 	}
 }
-
-func TestLegHome(t *testing.T) {
-	for volume, want := range map[string]string{"": "abab", "a": "abab", "b": "baba"} {
-		got := ""
-		for i := range 4 {
-			got += LegHome(volume, i)
-		}
-		if got != want {
-			t.Errorf("%q: %s", volume, got)
-		}
-	}
-}

@@ -20,6 +20,8 @@ import (
 // +kubebuilder:validation:XValidation:rule="has(self.striped) == has(oldSelf.striped) && (!has(self.striped) || self.striped == oldSelf.striped)",message="striped: the layout of a volume does not change; make another one and copy the data"
 // +kubebuilder:validation:XValidation:rule="has(self.leg) == has(oldSelf.leg) && (!has(self.leg) || self.leg == oldSelf.leg)",message="leg: which part of a striped volume a LUN is does not change"
 // +kubebuilder:validation:XValidation:rule="!has(self.striped) || !has(self.leg)",message="leg: a leg of a striped volume is one LUN, and has no striped"
+// +kubebuilder:validation:XValidation:rule="has(self.spread) == has(oldSelf.spread) && (!has(self.spread) || self.spread == oldSelf.spread)",message="spread: the LUNs of a striped volume stay where they are; make another volume and copy the data"
+// +kubebuilder:validation:XValidation:rule="!has(self.spread) || size(self.spread) == 0 || has(self.striped)",message="spread: it is of a striped volume: set striped as well"
 // +kubebuilder:validation:XValidation:rule="!has(self.striped) || ((!has(self.preferredNode) || size(self.preferredNode) == 0) && (!has(self.pinnedNode) || size(self.pinnedNode) == 0))",message="striped: preferredNode and pinnedNode are of one LUN; the legs of a striped volume are spread over both nodes"
 // +kubebuilder:validation:XValidation:rule="!quantity(string(self.size)).isLessThan(quantity(string(oldSelf.size)))",message="size: a LUN is never made smaller"
 // +kubebuilder:validation:XValidation:rule="!oldSelf.destroy || self.destroy",message="destroy: it cannot be taken back"
@@ -88,6 +90,14 @@ type LogicalUnitSpec struct {
 	// legs, and it is Ready and Published when all legs are.
 	// +optional
 	Striped *Striping `json:"striped,omitempty"`
+
+	// Spread says what the legs of a striped volume are spread over. Pairs: over as many pairs of
+	// the cluster as can take them, two at least, and over both nodes of each; the volume is lost
+	// if one of the pairs is. Empty: over both nodes of one pair. A copy is always where its source
+	// is, and with Pairs its source has to be on several pairs.
+	// +kubebuilder:validation:Enum="";Pairs
+	// +optional
+	Spread string `json:"spread,omitempty"`
 
 	// Leg says which part of a striped volume the LUN is. The operator writes it, and the rest of
 	// the spec of a leg, from the LogicalUnit of the volume.
@@ -248,28 +258,6 @@ type Consumer struct {
 // +kubebuilder:validation:MaxLength=63
 type TopologyValue string
 
-// Placement is the location of a LUN.
-type Placement struct {
-	// Pair is the TargetPair.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=253
-	Pair string `json:"pair"`
-	// Pool of the backing volumes, one on each node. Empty: the first one.
-	// +kubebuilder:validation:MaxLength=32
-	// +optional
-	Pool string `json:"pool,omitempty"`
-	// Home is the node of the pair, a or b, that is nearer to the consumer, or for a claim of a
-	// ConsistencyGroup the node that keeps the group spread. It becomes the preferred node of the
-	// LUN when it is created, unless spec.preferredNode names one. Empty: no node is nearer, and
-	// the pair chooses.
-	// +kubebuilder:validation:Enum="";a;b
-	// +optional
-	Home string `json:"home,omitempty"`
-	// UUID of the LUN on the disks; the WWID derives from it.
-	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
-	UUID string `json:"uuid"`
-}
-
 // LogicalUnitStatus is the observed state.
 type LogicalUnitStatus struct {
 	// ObservedGeneration is the generation of the spec that this status is of.
@@ -320,12 +308,23 @@ type LogicalUnitStatus struct {
 	Hosts []HostMapping `json:"hosts,omitempty"`
 }
 
-// LegMapping is how a host reaches a leg of a striped volume, at the same target as the others.
+// LegMapping is how a host reaches a leg of a striped volume.
 type LegMapping struct {
 	// LUN is the LUN number for this host.
 	LUN int32 `json:"lun"`
 	// WWID of the leg.
 	WWID string `json:"wwid"`
+	// Pair of the leg, TargetIQN and Portals are set if the leg is on another pair than the first
+	// one; else they are those of the mapping.
+	// +optional
+	Pair string `json:"pair,omitempty"`
+	// TargetIQN of that pair.
+	// +optional
+	TargetIQN string `json:"targetIQN,omitempty"`
+	// Portals of both nodes of that pair, host:port.
+	// +listType=atomic
+	// +optional
+	Portals []string `json:"portals,omitempty"`
 }
 
 // HostMapping is how a host reaches a LUN.
@@ -346,7 +345,8 @@ type HostMapping struct {
 	// Portals of both nodes, host:port.
 	// +listType=atomic
 	Portals []string `json:"portals"`
-	// Generation is different for each publish.
+	// Generation is different for each publish, and higher for a later one. For a striped volume it
+	// is the sum of the highest generations at each of its pairs.
 	Generation int64 `json:"generation"`
 	// ReadOnly reports whether writes are rejected.
 	// +optional

@@ -63,6 +63,12 @@ type SnapshotPlacement struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Pool string `json:"pool,omitempty"`
+	// LegPairs are the pairs of the legs, if the source is a striped volume that is spread over
+	// several; Pair is the first one. Empty: all legs are on Pair.
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	// +optional
+	LegPairs []LegPair `json:"legPairs,omitempty"`
 	// UUID of the snapshot on the disks.
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`
 	UUID string `json:"uuid"`

@@ -174,12 +174,23 @@ const (
 	ParamLUNs      = "luns"          // of a striped volume, 2 to 16; "" or "1": one LUN
 	ParamIOPS      = "iops"          // of a volume, instead of ParamLUNs: 1 to 800000
 	ParamStripe    = "stripeSize"    // of a striped volume, 64Ki to 1Mi; "": 1Mi divided by the LUNs
+	ParamSpread    = "spread"        // of a striped volume, OverNodes or OverPairs; "": OverNodes
 	ParamPool      = "pool"          // of the StorageCluster; "": the first one, or that of the source
 	ParamFSType    = "csi.storage.k8s.io/fstype"
 	// ParamWriteCache is WriteBack or WriteThrough. A VolumeAttributesClass supports it,
 	// ParamPreferred and ParamPinned.
 	ParamWriteCache = "writeCache"
 )
+
+// Values of ParamSpread: the LUNs of a striped volume are spread over both nodes of one pair, or
+// over several pairs.
+const (
+	OverNodes = "nodes"
+	OverPairs = "pairs"
+)
+
+// LegsOverPairs is the value of LogicalUnit.spec.spread for OverPairs.
+const LegsOverPairs = "Pairs"
 
 // NoPin is the value of ParamPinned for a LUN that is not pinned.
 const NoPin = "none"

@@ -120,7 +120,7 @@ func judge(w v1alpha1.HostPaths, t v1alpha1.HostSessions, pairs []v1alpha1.Targe
 func (r *Reconciler) record(ctx context.Context, h *v1alpha1.Host, list []change, lost map[string]bool, luns []*v1alpha1.LogicalUnit) {
 	for _, c := range list {
 		own := slices.DeleteFunc(slices.Clone(luns), func(lu *v1alpha1.LogicalUnit) bool {
-			return lu.Spec.Placement == nil || lu.Spec.Placement.Pair != c.pair
+			return !lu.Spec.Placement.On(c.pair)
 		})
 		e := claims.Event{Type: corev1.EventTypeWarning, Reason: v1alpha1.ReasonPathLost, Action: "CheckPaths", Related: h}
 		var note string

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,12 +61,16 @@ func (i *Importer) Run(ctx context.Context) error {
 	for k := range found.Clusters {
 		i.create(ctx, &n, &found.Clusters[k])
 	}
+	w := wholesOnDisk{map[string][]*v1alpha1.LogicalUnit{}, map[string][]*v1alpha1.LogicalUnitSnapshot{}}
+	unread := ""
 	for k := range found.Pairs {
-		if err := i.contents(ctx, &n, &found.Pairs[k]); err != nil {
+		if err := i.contents(ctx, &n, &found.Pairs[k], w); err != nil {
 			n.failed++
-			fmt.Fprintf(i.Out, "pair %s: %v\n", found.Pairs[k].Name, err)
+			unread = found.Pairs[k].Name
+			fmt.Fprintf(i.Out, "pair %s: %v\n", unread, err)
 		}
 	}
+	i.striped(ctx, &n, w, unread)
 	made := "created"
 	if !i.Apply {
 		made = "would be created"
@@ -120,39 +122,31 @@ func describe(o client.Object) string {
 }
 
 // contents creates the objects of the LUNs and snapshots of a pair.
-func (i *Importer) contents(ctx context.Context, n *count, p *v1alpha1.TargetPair) error {
+func (i *Importer) contents(ctx context.Context, n *count, p *v1alpha1.TargetPair, w wholesOnDisk) error {
 	c, done, err := i.serving(ctx, p)
 	if err != nil {
 		return err
 	}
 	defer done()
-	striped := map[string][]*v1alpha1.LogicalUnit{} // legs, by the UUID of their volume
 	for l, err := range pairclient.LUNs(ctx, c) {
 		if err != nil {
 			return fmt.Errorf("list the LUNs: %w", err)
 		}
 		o, err := logicalunit.FromDisk(p.Name, l)
 		if err == nil && o.Spec.Leg != nil {
-			striped[o.Spec.Leg.UUID] = append(striped[o.Spec.Leg.UUID], o)
+			w.legs[o.Spec.Leg.UUID] = append(w.legs[o.Spec.Leg.UUID], o)
 		}
 		i.createFromDisk(ctx, n, o, err)
 	}
-	for _, id := range slices.Sorted(maps.Keys(striped)) {
-		i.create(ctx, n, logicalunit.VolumeOf(striped[id]))
-	}
-	parts := map[string][]*v1alpha1.LogicalUnitSnapshot{} // of snapshots of striped volumes, by their UUID
 	for s, err := range pairclient.Snapshots(ctx, c) {
 		if err != nil {
 			return fmt.Errorf("list the snapshots: %w", err)
 		}
 		o, err := snapshot.FromDisk(p.Name, s)
 		if err == nil && o.Spec.Leg != nil {
-			parts[o.Spec.Leg.UUID] = append(parts[o.Spec.Leg.UUID], o)
+			w.parts[o.Spec.Leg.UUID] = append(w.parts[o.Spec.Leg.UUID], o)
 		}
 		i.createFromDisk(ctx, n, o, err)
-	}
-	for _, id := range slices.Sorted(maps.Keys(parts)) {
-		i.create(ctx, n, snapshot.VolumeOf(parts[id]))
 	}
 	return nil
 }

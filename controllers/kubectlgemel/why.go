@@ -96,26 +96,10 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 	if err != nil || ch.broken {
 		return err
 	}
-	p := &v1alpha1.TargetPair{}
-	if err := c.Get(ctx, client.ObjectKey{Name: lu.Spec.Placement.Pair}, p); err != nil {
-		return err
-	}
-	if !condition(ch, "pair "+p.Name, p.Status.Conditions, v1alpha1.ConditionReady) {
-		return nil
-	}
-	for _, n := range p.Status.Nodes {
-		role := "partner"
-		if n.Name == lu.Status.Owner {
-			role = "owner"
-		} else if lu.Spec.Striped != nil {
-			role = fmt.Sprintf("owner of %d of the %d LUNs", owned(luns, n.Name), lu.Spec.Striped.LUNs)
+	for _, name := range lu.Spec.Placement.Pairs() {
+		if err := pairOf(ctx, c, ch, name, lu, luns); err != nil || ch.broken {
+			return err
 		}
-		// One missing node is no problem of the claim: the other one serves the data.
-		text := fmt.Sprintf("%s, %s", role, n.Phase)
-		if n.Reason != "" {
-			text += ": " + n.Reason
-		}
-		ch.link(true, "node "+n.Name, text, "")
 	}
 	if held := heldText(lu); held != "" {
 		ch.link(true, "owner", "node "+lu.Status.Owner+", "+held, "")
@@ -123,14 +107,45 @@ func walk(ctx context.Context, c client.Client, ch *chain, namespace, name strin
 	for _, m := range lu.Status.Moves {
 		ch.link(true, "moved", moveText(m), "")
 	}
-	// It is no problem of the claim: one node serves the data.
-	if x := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionInSync); x != nil && x.Status != metav1.ConditionTrue {
-		ch.link(true, "redundancy", "one node only: "+x.Message, "")
-	}
 	if !condition(ch, "hosts", lu.Status.Conditions, v1alpha1.ConditionPublished) {
 		return nil
 	}
-	return attachments(ctx, c, ch, pv.Name, p)
+	return attachments(ctx, c, ch, pv.Name, lu)
+}
+
+// pairOf checks a pair of a volume; luns are those of a striped one.
+func pairOf(ctx context.Context, c client.Client, ch *chain, name string, lu *v1alpha1.LogicalUnit, luns []v1alpha1.LogicalUnit) error {
+	p := &v1alpha1.TargetPair{}
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
+		return err
+	}
+	if !condition(ch, "pair "+p.Name, p.Status.Conditions, v1alpha1.ConditionReady) {
+		return nil
+	}
+	of := ""
+	if len(lu.Spec.Placement.LegPairs) > 0 {
+		of = " of " + p.Name
+	}
+	for _, n := range p.Status.Nodes {
+		role := "partner"
+		if n.Name == lu.Status.Owner {
+			role = "owner"
+		} else if lu.Spec.Striped != nil {
+			owns, all := owned(lu, luns, p.Name, n.Name)
+			role = fmt.Sprintf("owner of %d of the %d LUNs", owns, all)
+		}
+		// One missing node is no problem of the claim: the other one serves the data.
+		text := fmt.Sprintf("%s, %s", role, n.Phase)
+		if n.Reason != "" {
+			text += ": " + n.Reason
+		}
+		ch.link(true, "node "+n.Name+of, text, "")
+	}
+	// It is no problem of the claim: one node serves the data.
+	if x := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionInSync); x != nil && x.Status != metav1.ConditionTrue {
+		ch.link(true, "redundancy"+of, "one node only: "+x.Message, "")
+	}
+	return nil
 }
 
 // placed says what was preferred for a LUN and what has decided. LUNs of earlier releases, and
@@ -162,7 +177,7 @@ func placed(ch *chain, lu *v1alpha1.LogicalUnit) {
 }
 
 // attachments checks the VolumeAttachments of a volume and their workers.
-func attachments(ctx context.Context, c client.Client, ch *chain, volume string, p *v1alpha1.TargetPair) error {
+func attachments(ctx context.Context, c client.Client, ch *chain, volume string, lu *v1alpha1.LogicalUnit) error {
 	list := &storagev1.VolumeAttachmentList{}
 	if err := c.List(ctx, list); err != nil {
 		return err
@@ -198,8 +213,12 @@ func attachments(ctx context.Context, c client.Client, ch *chain, volume string,
 		}
 		for _, t := range h.Status.Targets {
 			for _, n := range t.Nodes {
-				if t.Pair == p.Name {
-					ch.link(true, "sessions of "+h.Name, sessionText(n), "")
+				if lu.Spec.Placement.On(t.Pair) {
+					what := "sessions of " + h.Name
+					if len(lu.Spec.Placement.LegPairs) > 0 {
+						what += " to " + t.Pair
+					}
+					ch.link(true, what, sessionText(n), "")
 				}
 			}
 		}

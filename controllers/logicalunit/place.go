@@ -22,6 +22,7 @@ import (
 // source is the LUN or snapshot that a LUN is a copy of.
 type source struct {
 	pair, pool, lun, snapshot string
+	legPairs                  []v1alpha1.LegPair // of a striped volume on several pairs
 }
 
 // source reads the source without the cache: a clone is often requested right after the creation of
@@ -42,7 +43,8 @@ func (p *pass) source(ctx context.Context) (s source, err error) {
 		if err := p.sameLayout("snapshot", q.Snapshot, o.Spec.Striped, o.Spec.Leg); err != nil {
 			return s, err
 		}
-		return source{pair: o.Spec.Placement.Pair, pool: o.Spec.Placement.Pool, snapshot: o.Spec.Placement.UUID}, nil
+		at := o.Spec.Placement
+		return source{pair: at.Pair, pool: at.Pool, snapshot: at.UUID, legPairs: at.LegPairs}, nil
 	}
 	o := &v1alpha1.LogicalUnit{}
 	if err := p.readSource(ctx, o, "LogicalUnit", q.LogicalUnit); err != nil {
@@ -54,7 +56,8 @@ func (p *pass) source(ctx context.Context) (s source, err error) {
 	if o.Spec.Placement == nil || !object.IsMade(o) {
 		return s, finding.Wait(v1alpha1.ReasonProgressing, "the source %s is being created", q.LogicalUnit)
 	}
-	return source{pair: o.Spec.Placement.Pair, pool: o.Spec.Placement.Pool, lun: o.Spec.Placement.UUID}, nil
+	at := o.Spec.Placement
+	return source{pair: at.Pair, pool: at.Pool, lun: at.UUID, legPairs: at.LegPairs}, nil
 }
 
 func (p *pass) readSource(ctx context.Context, o client.Object, kind, name string) error {
@@ -102,23 +105,45 @@ func (p *pass) place(ctx context.Context) error {
 	if req.Consumer.Known() {
 		p.locate(ctx, list)
 	}
-	choice, err := p.choose(ctx, list, req)
+	choice, legPairs, err := p.chooseAll(ctx, list, req, s)
 	switch {
 	case errors.Is(err, placement.ErrNotReady):
 		return finding.Wait(v1alpha1.ReasonPairDown, "%v", err)
-	case errors.Is(err, placement.ErrNoPair) && s.pair == "":
+	case errors.Is(err, placement.ErrNoPair) && s.pair == "" && len(list) == 0:
 		return p.noPair(ctx)
+	case errors.Is(err, placement.ErrNoPair) && p.overPairs():
+		return finding.New(v1alpha1.ReasonInvalid, "spec.spread: %v: add a pair, or use a StorageClass whose parameters.%s is %s", err, v1alpha1.ParamSpread, v1alpha1.OverNodes)
 	case errors.Is(err, placement.ErrNoPair):
 		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster: %v", err)
 	case err != nil:
 		return finding.New(v1alpha1.ReasonNoRoom, "%v: add a pair or make the disks larger", err)
 	}
-	return p.writePlacement(ctx, pool, choice)
+	return p.writePlacement(ctx, pool, choice, legPairs)
+}
+
+// overPairs reports whether the volume is striped over several pairs.
+func (p *pass) overPairs() bool { return p.lu.Spec.Spread == v1alpha1.LegsOverPairs }
+
+// chooseAll chooses the pair, and for a striped volume on several pairs that of each leg. The legs
+// of a copy are where those of its source are, because they share extents with them.
+func (p *pass) chooseAll(ctx context.Context, pairs []placement.Pair, req placement.Request, s source) (placement.Choice, []v1alpha1.LegPair, error) {
+	switch {
+	case p.overPairs() && s.pair != "" && s.legPairs == nil:
+		return placement.Choice{}, nil, fmt.Errorf("%w: the source is on pair %s alone, and a copy is where its source is", placement.ErrNoPair, s.pair)
+	case p.overPairs() && s.pair == "":
+		choice, on, err := placement.Legs(pairs, req, int(p.lu.Spec.Striped.LUNs))
+		return choice, v1alpha1.LegPairsOf(on), err
+	}
+	choice, err := p.choose(ctx, pairs, req)
+	if err == nil && s.legPairs != nil {
+		choice.Reason = fmt.Sprintf("each of the %d LUNs is on the pair of its part of the source; first of all %s", len(s.legPairs), choice.Reason)
+	}
+	return choice, s.legPairs, err
 }
 
 // writePlacement records a choice with its reason. The reason is in an annotation as well as in an
 // event: events are gone after an hour.
-func (p *pass) writePlacement(ctx context.Context, pool string, choice placement.Choice) error {
+func (p *pass) writePlacement(ctx context.Context, pool string, choice placement.Choice, legPairs []v1alpha1.LegPair) error {
 	reason := choice.Reason
 	if node := p.lu.Spec.PreferredNode; node != "" {
 		reason += "; spec.preferredNode makes node " + node + " the home"
@@ -130,7 +155,7 @@ func (p *pass) writePlacement(ctx context.Context, pool string, choice placement
 			lu.Annotations = map[string]string{}
 		}
 		lu.Annotations[v1alpha1.AnnotationPlaced] = reason
-		lu.Spec.Placement = &v1alpha1.Placement{Pair: choice.Pair, Pool: pool, Home: choice.Home, UUID: string(lu.UID)}
+		lu.Spec.Placement = &v1alpha1.Placement{Pair: choice.Pair, Pool: pool, Home: choice.Home, LegPairs: legPairs, UUID: string(lu.UID)}
 	})
 	if err == nil {
 		p.Recorder.Eventf(p.lu, nil, corev1.EventTypeNormal, v1alpha1.ReasonPlaced, "Place", "%s", reason)

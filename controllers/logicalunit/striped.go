@@ -240,8 +240,8 @@ func (p *pass) legsAre(kind string) error {
 	return nil
 }
 
-// placeLeg places a leg on the pair of its volume. Homes alternate, so neither node is the home of
-// two legs more than the other one.
+// placeLeg places a leg on the pair that its volume says. Homes alternate on each pair, so neither
+// node is the home of two legs more than the other one.
 func (p *pass) placeLeg(ctx context.Context) error {
 	l := p.lu.Spec.Leg
 	volume := &v1alpha1.LogicalUnit{}
@@ -254,10 +254,18 @@ func (p *pass) placeLeg(ctx context.Context) error {
 	case volume.Spec.Striped == nil || volume.Spec.Placement == nil || volume.Spec.Placement.UUID != l.UUID:
 		return finding.New(v1alpha1.ReasonInvalid, "spec.leg: LogicalUnit %s is not the volume %s that this is a leg of: delete this one", l.Of, l.UUID)
 	}
-	at := volume.Spec.Placement
-	choice := placement.Choice{Pair: at.Pair, Home: placement.LegHome(at.Home, int(l.Number))}
-	choice.Reason = fmt.Sprintf("leg %d of %d of the striped volume %s, which is on pair %s; homes alternate, and node %s becomes the home", l.Number, l.LUNs, l.Of, at.Pair, choice.Home)
-	return p.writePlacement(ctx, at.Pool, choice)
+	at, pair := volume.Spec.Placement, volume.Spec.Placement.Pair
+	var on []string
+	for _, name := range at.LegPairs {
+		on = append(on, string(name))
+	}
+	where := "is on pair " + pair
+	if len(on) > int(l.Number) {
+		pair, where = on[l.Number], "is on pairs "+strings.Join(at.Pairs(), ", ")
+	}
+	choice := placement.Choice{Pair: pair, Home: placement.LegHome(at.Home, on, int(l.Number))}
+	choice.Reason = fmt.Sprintf("leg %d of %d of the striped volume %s, which %s; homes alternate, and node %s of pair %s becomes the home", l.Number, l.LUNs, l.Of, where, choice.Home, pair)
+	return p.writePlacement(ctx, at.Pool, choice, nil)
 }
 
 // volumeOf is the striped volume of a leg, for the queue.

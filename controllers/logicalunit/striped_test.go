@@ -3,7 +3,6 @@ package logicalunit
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -155,7 +154,7 @@ func TestHostsOfStripedVolume(t *testing.T) {
 	f.says(2, nil)
 	lu, _, _ = f.look()
 	want := []v1alpha1.LegMapping{{LUN: 0, WWID: "60"}, {LUN: 1, WWID: "61"}, {LUN: 2, WWID: "62"}}
-	if h := lu.Status.Host("iqn.h"); h == nil || !slices.Equal(h.Legs, want) || h.Generation != 102 || h.TargetIQN != "t" || lu.Status.ObservedGeneration != lu.Generation || condition(lu, "Published") != "True Ready" {
+	if h := lu.Status.Host("iqn.h"); h == nil || !equality.Semantic.DeepEqual(h.Legs, want) || h.Generation != 102 || h.TargetIQN != "t" || lu.Status.ObservedGeneration != lu.Generation || condition(lu, "Published") != "True Ready" {
 		t.Errorf("%+v", lu.Status)
 	}
 	f.says(1, func(s *v1alpha1.LogicalUnitStatus) { s.Hosts = nil }) // it cannot be mapped

@@ -1,6 +1,7 @@
 package logicalunit
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -84,6 +85,7 @@ func (p *pass) stripedHost(iqn string, current bool) (v1alpha1.HostMapping, bool
 	var out v1alpha1.HostMapping
 	var all []v1alpha1.LegMapping
 	whole, any := current && p.lu.Spec.Host(iqn) != nil, false
+	generations := map[string]int64{} // the highest, by target
 	for _, l := range p.legs {
 		m := l.Status.Host(iqn)
 		if m == nil {
@@ -93,10 +95,21 @@ func (p *pass) stripedHost(iqn string, current bool) (v1alpha1.HostMapping, bool
 		if !any {
 			out, any = *m.DeepCopy(), true
 		}
-		whole = whole && m.TargetIQN == out.TargetIQN && m.ReadOnly == out.ReadOnly
-		out.Generation = max(out.Generation, m.Generation)
+		whole = whole && m.ReadOnly == out.ReadOnly
+		generations[m.TargetIQN] = max(generations[m.TargetIQN], m.Generation)
 		out.ReadOnly = out.ReadOnly && m.ReadOnly // it may write as long as it may write to one leg
-		all = append(all, v1alpha1.LegMapping{LUN: m.LUN, WWID: l.Status.WWID})
+		out.CHAPUser = cmp.Or(out.CHAPUser, m.CHAPUser)
+		leg := v1alpha1.LegMapping{LUN: m.LUN, WWID: l.Status.WWID}
+		if m.TargetIQN != out.TargetIQN && l.Spec.Placement != nil {
+			leg.Pair, leg.TargetIQN, leg.Portals = l.Spec.Placement.Pair, m.TargetIQN, slices.Clone(m.Portals)
+		}
+		all = append(all, leg)
+	}
+	// Each pair counts by itself. With the sum, whichever leg is published again, the volume has a
+	// higher generation.
+	out.Generation = 0
+	for _, g := range generations {
+		out.Generation += g
 	}
 	if old := p.lu.Status.Host(iqn); !any && old != nil && !current {
 		out, any = *old.DeepCopy(), true

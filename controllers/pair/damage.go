@@ -165,7 +165,7 @@ func (r *Reconciler) units(ctx context.Context, p *v1alpha1.TargetPair) map[stri
 		return out // events name the UUID only
 	}
 	for i := range l.Items {
-		if at := l.Items[i].Spec.Placement; at != nil && at.Pair == p.Name {
+		if at := l.Items[i].Spec.Placement; at.On(p.Name) {
 			out[at.UUID] = &l.Items[i]
 		}
 	}

@@ -32,10 +32,10 @@ func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 		Complete(r)
 }
 
-// placedOn is the pair of a LogicalUnit.
+// placedOn are the pairs of a LogicalUnit: one, unless it is a volume that is striped over several.
 func placedOn(o client.Object) []string {
-	if lu, ok := o.(*v1alpha1.LogicalUnit); ok && lu.Spec.Placement != nil {
-		return []string{lu.Spec.Placement.Pair}
+	if lu, ok := o.(*v1alpha1.LogicalUnit); ok {
+		return lu.Spec.Placement.Pairs()
 	}
 	return nil
 }

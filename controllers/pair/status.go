@@ -148,7 +148,7 @@ func (r *Reconciler) orphans(ctx context.Context, p *v1alpha1.TargetPair, luns [
 		}
 		placed := map[string]bool{}
 		for i := range l.Items {
-			if at := l.Items[i].Spec.Placement; at != nil && at.Pair == p.Name {
+			if at := l.Items[i].Spec.Placement; at.On(p.Name) {
 				placed[at.UUID] = true
 			}
 		}

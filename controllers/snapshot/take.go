@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,6 +49,7 @@ func (p *pass) place(ctx context.Context) error {
 		o.Spec.Placement = &v1alpha1.SnapshotPlacement{Pair: lu.Spec.Placement.Pair, Pool: lu.Spec.Placement.Pool, UUID: string(o.UID), SourceUUID: lu.Spec.Placement.UUID}
 		if lu.Spec.Striped != nil {
 			o.Spec.Striped, o.Spec.Placement.SourceUUID = lu.Spec.Striped.DeepCopy(), ""
+			o.Spec.Placement.LegPairs = slices.Clone(lu.Spec.Placement.LegPairs)
 		}
 	})
 }

@@ -66,9 +66,11 @@ type Attachment struct {
 	LUN        uint16   `json:"lun"`     // 0..MaxLUN
 	WWID       string   `json:"wwid"`    // NAA designator, lower-case hexadecimal
 	// Stripe and Legs are of a striped volume, which has neither LUN nor WWID.
-	Stripe   int64 `json:"stripe,omitempty"` // bytes
-	Legs     []Leg `json:"legs,omitempty"`   // in their order
-	ReadOnly bool  `json:"readOnly,omitempty"`
+	Stripe int64 `json:"stripe,omitempty"` // bytes
+	Legs   []Leg `json:"legs,omitempty"`   // in their order
+	// Others are the targets of the legs that are not on TargetIQN, each once.
+	Others   []Target `json:"others,omitempty"`
+	ReadOnly bool     `json:"readOnly,omitempty"`
 	// Replay: this publish is writable only for replaying the log of the filesystem. The volume is
 	// used read-only, with the publish that follows.
 	Replay     bool   `json:"replay,omitempty"`
@@ -78,11 +80,23 @@ type Attachment struct {
 	MutualAuth *CHAP  `json:"-"`              // credentials of the target; nil: none
 }
 
+// RecordVersion is the version of the files in which nodes keep an attachment. It rises when an
+// older program could misread one: before version 2 all LUNs of an attachment were at one target.
+func (a Attachment) RecordVersion() int {
+	if len(a.Others) > 0 {
+		return 2
+	}
+	return 1
+}
+
+// MaxRecordVersion is the highest RecordVersion that this program reads.
+const MaxRecordVersion = 2
+
 // Same reports whether two attachments are of the same publish, whatever the credentials.
 func (a Attachment) Same(b Attachment) bool {
 	return a.VolumeID == b.VolumeID && a.Generation == b.Generation && a.HostIQN == b.HostIQN &&
 		a.TargetIQN == b.TargetIQN && slices.Equal(a.Portals, b.Portals) && a.LUN == b.LUN && a.WWID == b.WWID && a.ReadOnly == b.ReadOnly &&
-		a.Stripe == b.Stripe && slices.Equal(a.Legs, b.Legs)
+		a.Stripe == b.Stripe && slices.Equal(a.Legs, b.Legs) && slices.EqualFunc(a.Others, b.Others, Target.same)
 }
 
 // Path is the state of one path to the LUN, or to a LUN of a striped volume.
@@ -128,12 +142,12 @@ type Attacher interface {
 	// LUNs is the number of their LUNs: a striped volume has several. A record that cannot be read
 	// counts as one.
 	LUNs() (int, error)
-	// Refused lists the attachments with a path that is down because of rejected credentials.
-	// Attachments that do not answer are left out.
-	Refused(ctx context.Context) ([]Attachment, error)
-	// Renew sets other credentials for the next logins of an attachment; nil: none. Established
-	// sessions continue.
-	Renew(ctx context.Context, volumeID string, auth, mutual *CHAP) error
+	// Refused lists the attachments with a path that is down because of rejected credentials, with
+	// the pair that rejects them. Attachments that do not answer are left out.
+	Refused(ctx context.Context) ([]Refusal, error)
+	// Renew sets other credentials for the next logins of an attachment to a pair; nil: none.
+	// Established sessions continue.
+	Renew(ctx context.Context, r Refusal, auth, mutual *CHAP) error
 }
 
 // Keys of the publish context, the contract between controller and node. None of them is secret.
@@ -173,7 +187,7 @@ func (a Attachment) PublishContext() map[string]string {
 	if a.Striped() {
 		delete(m, KeyLUN)
 		delete(m, KeyWWID)
-		m[KeyStripe], m[KeyLegs] = strconv.FormatInt(a.Stripe, 10), a.legsContext()
+		a.legsContext(m)
 	}
 	if a.Replay {
 		m[KeyReplay] = strconv.Itoa(int(a.LUN)) // of a striped volume it is refused: nothing publishes one so
@@ -198,14 +212,18 @@ func FromPublishContext(volumeID string, m map[string]string) (Attachment, error
 		number, a.Replay = KeyReplay, true
 	}
 	required := []string{KeyHost, KeyTarget, KeyPortals, number, KeyWWID, KeyGeneration}
-	striped := m[KeyStripe] != "" || m[KeyLegs] != ""
+	striped := m[KeyStripe] != "" || m[KeyLegs] != "" || m[KeyLegsAt] != "" || m[KeyOthers] != ""
 	if striped {
+		legs := legsKey(m)
 		for _, k := range []string{KeyLUN, KeyWWID, KeyReplay} {
 			if m[k] != "" {
-				return a, fmt.Errorf("%w: publish context: %s and %s exclude each other", ErrInvalid, k, KeyLegs)
+				return a, fmt.Errorf("%w: publish context: %s and %s exclude each other", ErrInvalid, k, legs)
 			}
 		}
-		required = []string{KeyHost, KeyTarget, KeyPortals, KeyStripe, KeyLegs, KeyGeneration}
+		required = []string{KeyHost, KeyTarget, KeyPortals, KeyStripe, legs, KeyGeneration}
+		if legs == KeyLegsAt {
+			required = append(required, KeyOthers)
+		}
 	}
 	var errs []error
 	for _, k := range required {

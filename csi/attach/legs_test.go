@@ -10,7 +10,7 @@ import (
 
 func stripedAttachment() Attachment {
 	return Attachment{VolumeID: "v", Generation: 7, HostIQN: "iqn.h", TargetIQN: "iqn.t", Portals: []string{"10.0.0.1:3260"}, Pair: "p", Enroll: true,
-		Stripe: 256 << 10, Legs: []Leg{{5, "6001405a"}, {3, "6001405b"}, {16383, "6001405c"}, {0, "6001405d"}}}
+		Stripe: 256 << 10, Legs: []Leg{{LUN: 5, WWID: "6001405a"}, {LUN: 3, WWID: "6001405b"}, {LUN: 16383, WWID: "6001405c"}, {LUN: 0, WWID: "6001405d"}}}
 }
 
 // A striped volume comes over with the order of its legs, and another order is another attachment.
@@ -32,7 +32,7 @@ func TestPublishContextOfStripedVolume(t *testing.T) {
 		t.Error("the size of the stripes does not matter")
 	}
 	one := Attachment{LUN: 3, WWID: "6001405"}
-	if l := one.LUNs(); one.Striped() || len(l) != 1 || l[0] != (Leg{3, "6001405"}) {
+	if l := one.LUNs(); one.Striped() || len(l) != 1 || l[0] != (Leg{LUN: 3, WWID: "6001405"}) {
 		t.Errorf("%v", l)
 	}
 }

@@ -50,7 +50,7 @@ type Volume struct {
 	Writers        []string // those of Hosts that may write
 	Cluster        string   // StorageCluster; may be empty
 	Pool           string   // empty if unknown
-	Pair           string   // a key of Health; empty if there is only one
+	Pairs          []string // keys of Health: several for a striped volume that is spread over pairs; none if there is only one
 	// AccessibleFrom are the topology segments that the volume can be used in; nil: everywhere. It
 	// does not change.
 	AccessibleFrom []map[string]string
@@ -108,8 +108,10 @@ type CreateVolume struct {
 	// empty one is everywhere. nil: the caller does not care.
 	Requisite []map[string]string
 	// Layout of a striped volume; Count 0: one LUN. Only a backend that needs a cluster has them.
-	Layout  stripe.Layout
-	Mutable // empty fields: the pair chooses the node, write-back
+	Layout stripe.Layout
+	// OverPairs spreads the LUNs of a striped volume over pairs; else all are on one.
+	OverPairs bool
+	Mutable   // empty fields: the pair chooses the node, write-back
 }
 
 // Publish is a request to publish a volume to a host.
@@ -209,6 +211,7 @@ type Backend interface {
 	// not exist, or is restricted to workers that the topology segment is not of. An empty segment
 	// is everywhere.
 	Capacity(ctx context.Context, cluster, pool string, segment map[string]string) (int64, error)
-	// Health of each pair, by Volume.Pair. A pair that does not answer is a result, not an error.
+	// Health of each pair, by the names in Volume.Pairs; of the only one by the empty name. A pair
+	// that does not answer is a result, not an error.
 	Health(ctx context.Context) (map[string]Health, error)
 }

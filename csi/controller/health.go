@@ -41,12 +41,23 @@ func (s *Server) ControllerGetVolumeHealth(ctx context.Context, req *csi.Control
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: volumeHealth(req.VolumeId, healthOf(v, health))}, nil
 }
 
-func healthOf(v backend.Volume, pairs map[string]backend.Health) backend.Health {
-	h, ok := pairs[v.Pair]
-	if !ok {
-		return backend.Health{Reason: "PairUnknown", Message: "the health of pair " + v.Pair + " is unknown: check that its TargetPair exists"}
+// healthOf is the health of the pair of a volume, and of several the worst: a striped volume is as
+// healthy as its LUNs together.
+func healthOf(v backend.Volume, pairs map[string]backend.Health) (worst backend.Health) {
+	names := v.Pairs
+	if len(names) == 0 {
+		names = []string{""}
 	}
-	return h
+	for i, name := range names {
+		h, ok := pairs[name]
+		if !ok {
+			h = backend.Health{Reason: "PairUnknown", Message: "the health of pair " + name + " is unknown: check that its TargetPair exists"}
+		}
+		if i == 0 || worst.Reason == "" || h.Reason != "" && worst.Serving && !h.Serving {
+			worst = h
+		}
+	}
+	return worst
 }
 
 // ControllerListVolumeHealth lists the unhealthy volumes: those of unhealthy pairs.

@@ -99,21 +99,21 @@ func TestKeeperRequestsOnce(t *testing.T) {
 // attacher has attachments whose credentials are rejected until they are renewed.
 type attacher struct {
 	attach.Attacher
-	refused []attach.Attachment
+	refused []attach.Refusal
 	given   []string
 	err     error
 }
 
-func (a *attacher) Refused(context.Context) ([]attach.Attachment, error) { return a.refused, a.err }
+func (a *attacher) Refused(context.Context) ([]attach.Refusal, error) { return a.refused, a.err }
 
-func (a *attacher) Renew(_ context.Context, id string, auth, mutual *attach.CHAP) error {
-	a.given = append(a.given, fmt.Sprint(id, " ", auth, " ", mutual))
+func (a *attacher) Renew(_ context.Context, of attach.Refusal, auth, mutual *attach.CHAP) error {
+	a.given = append(a.given, fmt.Sprint(of.VolumeID, " ", auth, " ", mutual))
 	return a.err
 }
 
 func TestRenewBacksOff(t *testing.T) {
 	o, k, log := setup(t)
-	a := &attacher{refused: []attach.Attachment{{VolumeID: "v", Pair: "p"}, {VolumeID: "w", Pair: "p"}, {VolumeID: "by hand"}}}
+	a := &attacher{refused: []attach.Refusal{{VolumeID: "v", Pair: "p"}, {VolumeID: "w", Pair: "p"}, {VolumeID: "by hand"}}}
 	r := &renewal{Keeper: k, attacher: a, next: map[string]time.Time{}, pause: map[string]time.Duration{}}
 	now := time.Now()
 	look := func(after time.Duration) int {
@@ -147,7 +147,7 @@ func TestRenewBacksOff(t *testing.T) {
 	// After a recovery, the next rejection causes a request at once.
 	a.refused = nil
 	look(0)
-	a.refused, a.given = []attach.Attachment{{VolumeID: "x", Pair: "p"}}, nil
+	a.refused, a.given = []attach.Refusal{{VolumeID: "x", Pair: "p"}}, nil
 	o.none = true
 	if n := look(0); n != 1 || fmt.Sprint(a.given) != "[x <nil> <nil>]" {
 		t.Errorf("%d requests, renewed %v", n, a.given)

@@ -49,10 +49,10 @@ func (r *renewal) reconcile(ctx context.Context, now time.Time) {
 		r.log.Warn("cannot list attachments with rejected credentials", "err", err)
 		return
 	}
-	byPair := map[string][]string{}
+	byPair := map[string][]attach.Refusal{}
 	for _, a := range refused {
 		if a.Pair != "" { // otherwise the credentials came with the call, and there is no other source
-			byPair[a.Pair] = append(byPair[a.Pair], a.VolumeID)
+			byPair[a.Pair] = append(byPair[a.Pair], a)
 		}
 	}
 	for pair := range r.next {
@@ -71,7 +71,7 @@ func (r *renewal) reconcile(ctx context.Context, now time.Time) {
 	}
 }
 
-func (r *renewal) renew(ctx context.Context, pair string, volumes []string, log *slog.Logger) {
+func (r *renewal) renew(ctx context.Context, pair string, volumes []attach.Refusal, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, renewLimit)
 	defer cancel()
 	s, err := r.Fresh(ctx, pair)
@@ -79,12 +79,12 @@ func (r *renewal) renew(ctx context.Context, pair string, volumes []string, log 
 		log.Warn("the targets reject the credentials of attachments, and the operator returns no others", "volumes", len(volumes), "err", err)
 		return
 	}
-	for _, id := range volumes {
-		if err := r.attacher.Renew(ctx, id, s.Auth, s.Mutual); err != nil {
-			log.Warn("cannot renew the credentials of an attachment", "volume", id, "err", err)
+	for _, v := range volumes {
+		if err := r.attacher.Renew(ctx, v, s.Auth, s.Mutual); err != nil {
+			log.Warn("cannot renew the credentials of an attachment", "volume", v.VolumeID, "err", err)
 			continue
 		}
 		r.given.Inc()
-		log.Info("renewed the credentials of an attachment, which the targets had rejected", "volume", id, "chap", s.Auth != nil)
+		log.Info("renewed the credentials of an attachment, which the targets had rejected", "volume", v.VolumeID, "chap", s.Auth != nil)
 	}
 }

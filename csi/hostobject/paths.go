@@ -22,13 +22,22 @@ func byTarget(all []attach.Status) (out []v1alpha1.HostPaths) {
 		return cmp.Compare(a.Attachment.VolumeID, b.Attachment.VolumeID) // for a stable choice among several errors
 	})
 	for _, st := range all {
-		i := slices.IndexFunc(out, func(h v1alpha1.HostPaths) bool { return h.Target == st.Attachment.TargetIQN })
-		if i < 0 {
-			i, out = len(out), append(out, v1alpha1.HostPaths{Target: st.Attachment.TargetIQN})
+		targets, luns := st.Attachment.Targets(), st.Attachment.LUNs()
+		at := make([]int, len(targets)) // in out
+		for t := range targets {
+			i := slices.IndexFunc(out, func(h v1alpha1.HostPaths) bool { return h.Target == targets[t].IQN })
+			if i < 0 {
+				i, out = len(out), append(out, v1alpha1.HostPaths{Target: targets[t].IQN})
+			}
+			at[t] = i
 		}
-		out[i].LUNs += int32(len(st.Attachment.LUNs()))
+		for _, l := range luns {
+			out[at[l.Target]].LUNs++
+		}
 		for _, p := range st.Paths {
-			count(portal(&out[i], p.Portal), p)
+			if p.Leg < len(luns) {
+				count(portal(&out[at[luns[p.Leg].Target]], p.Portal), p)
+			}
 		}
 	}
 	for i := range out {

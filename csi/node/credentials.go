@@ -17,25 +17,40 @@ func (n *unlocked) attach(ctx context.Context, a attach.Attachment) (device stri
 	case a.Auth == nil && a.Enroll && n.cfg.Credentials == nil:
 		return "", failedPrecondition("the targets of pair %s require CHAP credentials: start the node plugin with --enroll-endpoint, so that it can request them", a.Pair)
 	case own && a.Enroll:
-		set, err := n.cfg.Credentials.Get(ctx, a.Pair)
-		if err != nil {
+		if _, err := n.setCredentials(&a, func(pair string, _ credentials.Set) (credentials.Set, error) {
+			return n.cfg.Credentials.Get(ctx, pair)
+		}); err != nil {
 			return "", err
 		}
-		a.Auth, a.MutualAuth = set.Auth, set.Mutual
 	}
 	device, err = n.cfg.Attacher.Attach(ctx, a)
 	if !own || !errors.Is(err, attach.ErrCredentials) {
 		return device, err
 	}
 	// The cached credentials or the publish context are outdated.
-	was := credentials.Set{Auth: a.Auth, Mutual: a.MutualAuth}
-	set, oerr := n.cfg.Credentials.Other(ctx, a.Pair, was)
+	other, oerr := n.setCredentials(&a, func(pair string, was credentials.Set) (credentials.Set, error) {
+		return n.cfg.Credentials.Other(ctx, pair, was)
+	})
 	if oerr != nil {
 		return "", errors.Join(oerr, err)
 	}
-	if set.Same(was) {
+	if !other {
 		return "", err
 	}
-	a.Auth, a.MutualAuth = set.Auth, set.Mutual
 	return n.cfg.Attacher.Attach(ctx, a)
+}
+
+// setCredentials sets those of each target of an attachment, by its pair, to what get returns for
+// those it has. other reports whether any are different now.
+func (n *unlocked) setCredentials(a *attach.Attachment, get func(pair string, was credentials.Set) (credentials.Set, error)) (other bool, err error) {
+	for i, t := range a.Targets() {
+		was := credentials.Set{Auth: t.Auth, Mutual: t.MutualAuth}
+		set, err := get(t.Pair, was)
+		if err != nil {
+			return false, err
+		}
+		other = other || !set.Same(was)
+		a.SetCredentials(i, set.Auth, set.Mutual)
+	}
+	return other, nil
 }

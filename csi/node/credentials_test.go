@@ -94,3 +94,41 @@ func TestAttachWithCredentials(t *testing.T) {
 	n.cfg.Credentials = nil
 	try(wanted, codes.FailedPrecondition, 0, "[]")
 }
+
+// byPair has other credentials for each pair.
+type byPair struct{ asked []string }
+
+func (s *byPair) Enroll(_ context.Context, pair string) (enroll.Answer, error) {
+	s.asked = append(s.asked, pair)
+	return answer("user of " + pair), nil
+}
+
+// twoTargets notes the users of both targets of a volume.
+type twoTargets struct {
+	attach.Attacher
+	users []string
+}
+
+func (a *twoTargets) Attach(_ context.Context, x attach.Attachment) (string, error) {
+	for _, t := range x.Targets() {
+		a.users = append(a.users, t.Auth.User)
+	}
+	return "/dev/x", nil
+}
+
+// Each target of a volume is logged in to with the credentials of its pair.
+func TestCredentialsOfEachPair(t *testing.T) {
+	a, s := &twoTargets{}, &byPair{}
+	k, err := credentials.New(s, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &unlocked{cfg: Config{Attacher: a, Credentials: k}}
+	x := attach.Attachment{Pair: "p", Enroll: true, Others: []attach.Target{{IQN: "u", Pair: "q"}}}
+	if _, err := n.attach(t.Context(), x); err != nil || fmt.Sprint(s.asked, a.users) != "[p q] [user of p user of q]" {
+		t.Errorf("%v: asked %v, users %v", err, s.asked, a.users)
+	}
+	if x.Others[0].Auth != nil {
+		t.Error("the caller's attachment was changed")
+	}
+}

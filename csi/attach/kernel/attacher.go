@@ -166,7 +166,7 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 	if err != nil {
 		return "", err
 	}
-	u.chapKnown = true
+	u.know()
 	if _, err := a.path(want.VolumeID); err != nil {
 		return "", err
 	}
@@ -194,7 +194,7 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 	}
 	if fresh {
 		// From here on Detach finds everything.
-		r = &record{Version: recordVersion, BootID: o.boot, Attachment: want, Partial: true}
+		r = &record{Version: want.RecordVersion(), BootID: o.boot, Attachment: want, Partial: true}
 		if err := a.save(r); err != nil {
 			return "", err
 		}
@@ -210,7 +210,7 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 	if err != nil {
 		return "", err
 	}
-	if chap := want.Auth != nil; r.Partial || r.CHAP != chap {
+	if chap := authenticates(want); r.Partial || r.CHAP != chap {
 		r.Partial, r.CHAP = false, chap
 		if err := a.save(r); err != nil {
 			return "", err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,7 +41,7 @@ func (a *Attacher) round(ctx context.Context, g goal, p progress) (done *observe
 		return nil, context.Cause(ctx)
 	}
 	outer := ctx
-	ctx, unlock, err := a.lockTarget(ctx, g)
+	ctx, unlock, err := a.lockTargets(ctx, g)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +116,7 @@ func (a *Attacher) login(ctx context.Context, g goal, steps []step, p progress) 
 		}
 		if errs[i] != nil {
 			p.failed[s.node.portal] = errs[i]
-			a.log.Warn("login failed", "volume", g.volume, "target", g.target, "portal", s.node.portal, "err", errs[i])
+			a.log.Warn("login failed", "volume", g.volume, "target", s.node.target, "portal", s.node.portal, "err", errs[i])
 		}
 		a.outcome(s.node.portal, errs[i])
 	}
@@ -133,25 +134,48 @@ func (a *Attacher) outcome(portal netip.AddrPort, err error) {
 	a.logins[portal] = failure{time.Now(), a.logins[portal].times + 1, err, errors.Is(err, attach.ErrCredentials)}
 }
 
-// lockTarget takes the target's lock. Who heals gives way: it does not wait, and the context ends
-// when somebody else does.
-func (a *Attacher) lockTarget(ctx context.Context, g goal) (context.Context, func(), error) {
-	if !g.heal {
-		return ctx, sync.OnceFunc(a.targets.Lock(string(g.target))), nil
+// lockTargets takes the locks of all targets of the attachment, always in the same order. Who heals
+// gives way: it does not wait, and the context ends when somebody else does.
+func (a *Attacher) lockTargets(ctx context.Context, g goal) (_ context.Context, unlock func(), err error) {
+	var names []string
+	for _, e := range g.endpoints() {
+		names = append(names, string(e.target))
 	}
-	unlock, wanted, ok := a.targets.TryLock(string(g.target))
-	if !ok {
-		return nil, nil, errYield
+	slices.Sort(names)
+	var held []func()
+	release := sync.OnceFunc(func() {
+		for _, f := range slices.Backward(held) {
+			f()
+		}
+	})
+	for _, name := range names {
+		if !g.heal {
+			held = append(held, a.targets.Lock(name))
+			continue
+		}
+		unlock, wanted, ok := a.targets.TryLock(name)
+		if !ok {
+			release()
+			return nil, nil, errYield
+		}
+		next, stop := yieldTo(ctx, wanted)
+		ctx = next
+		held = append(held, func() { stop(); unlock() })
 	}
-	ctx, stop := yieldTo(ctx, wanted)
-	return ctx, sync.OnceFunc(func() { stop(); unlock() }), nil
+	return ctx, release, nil
 }
 
 // remember spares a call that has a session the wait for a portal that did not answer moments ago,
 // and who heals that for any.
 func (a *Attacher) remember(g goal, o *observed, p progress) {
+	for _, t := range g.byTarget() {
+		a.rememberTarget(t, o, p)
+	}
+}
+
+func (a *Attacher) rememberTarget(g goal, o *observed, p progress) {
 	for _, portal := range g.portals {
-		if g.noSecrets && o.session(g.target, portal) == nil && o.node(g.target, portal) == nil && p.failed[portal] == nil {
+		if g.noSecrets && !g.chapKnown && o.session(g.target, portal) == nil && o.node(g.target, portal) == nil && p.failed[portal] == nil {
 			// Somebody removed the record. Who has the secrets is asked for them by Refused.
 			p.failed[portal] = fmt.Errorf("%w: the node record with them is gone", attach.ErrCredentials)
 			a.outcome(portal, p.failed[portal])

@@ -97,7 +97,7 @@ func (f *fake) actStripes(s step) error {
 func (f *fake) wholeStripes(a attach.Attachment) error {
 	u := must(f.t, a)
 	m := f.stripedOf(u.volume)
-	if m == nil || m.suspended || len(f.stripes) != 1 || len(f.sessions) != 2 {
+	if m == nil || m.suspended || len(f.stripes) != 1 || len(f.sessions) != 2*len(u.endpoints()) {
 		return fmt.Errorf("sessions %v, striped %v", f.sessions, f.stripes)
 	}
 	var devices []string

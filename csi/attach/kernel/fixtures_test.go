@@ -60,7 +60,7 @@ func openFixture(t *testing.T, name string) *linux {
 // unitOf reads the attachment back from what is there.
 func unitsOf(t *testing.T, o *observed) (out []unit) {
 	for id := range o.claimed {
-		u := unit{target: o.sessions[0].target, initiator: o.sessions[0].initiator, leg: leg{o.disksOf(id)[0].at.lun, id}}
+		u := unit{endpoint: endpoint{target: o.sessions[0].target}, initiator: o.sessions[0].initiator, leg: leg{lun: o.disksOf(id)[0].at.lun, id: id}}
 		for _, s := range o.sessions {
 			u.portals = append(u.portals, s.portal)
 		}

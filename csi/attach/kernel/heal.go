@@ -170,7 +170,10 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 		if e.record.Partial || e.record.BootID != o.boot || ctx.Err() != nil {
 			continue
 		}
-		g.heal, g.relog = true, stuck[g.target]
+		g.heal = true
+		for _, end := range g.endpoints() {
+			g.relog = append(g.relog, stuck[end.target]...)
+		}
 		g.others = besides(all, g.volume)
 		p.reread = p.reread || changes.of(g, o)
 		g.resize = p.reread
@@ -196,9 +199,11 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 		}
 		p.reread = p.reread && (err != nil || g.anyAway(o))
 		h.report(ctx, p, g, done, err)
-		for _, portal := range g.portals {
-			if f, ok := h.a.failure(portal); ok && o.session(g.target, portal) == nil {
-				soon(f.over(true))
+		for _, end := range g.endpoints() {
+			for _, portal := range end.portals {
+				if f, ok := h.a.failure(portal); ok && o.session(end.target, portal) == nil {
+					soon(f.over(true))
+				}
 			}
 		}
 	}
@@ -329,7 +334,7 @@ func (h *healer) prune(all []entry) {
 	h.a.mu.Lock()
 	defer h.a.mu.Unlock()
 	for portal, f := range h.a.logins {
-		if time.Since(f.at) > sweep && !slices.ContainsFunc(all, func(e entry) bool { return slices.Contains(e.goal.portals, portal) }) {
+		if time.Since(f.at) > sweep && !slices.ContainsFunc(all, func(e entry) bool { return e.goal.reaches(portal) }) {
 			delete(h.a.logins, portal)
 		}
 	}

@@ -327,7 +327,7 @@ func TestHazard23NoSize(t *testing.T) {
 func TestLostNodeRecord(t *testing.T) {
 	x := newIll(t)
 	secret := &attach.CHAP{User: "u", Secret: "s"}
-	if err := x.a.Renew(t.Context(), "v1", secret, nil); err != nil {
+	if err := x.a.Renew(t.Context(), attach.Refusal{VolumeID: "v1"}, secret, nil); err != nil {
 		t.Fatal(err)
 	}
 	x.loseSession(1)
@@ -336,7 +336,7 @@ func TestLostNodeRecord(t *testing.T) {
 	if refused, err := x.a.Refused(t.Context()); err != nil || len(refused) != 1 {
 		t.Fatal(refused, err)
 	}
-	if err := x.a.Renew(t.Context(), "v1", secret, nil); err != nil {
+	if err := x.a.Renew(t.Context(), attach.Refusal{VolumeID: "v1"}, secret, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := x.healthy(x.want); err != nil || len(x.nodes) != 2 {

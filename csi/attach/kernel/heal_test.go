@@ -191,7 +191,7 @@ func TestHazard19LeftAlone(t *testing.T) {
 		},
 		"23: nobody told of the growth": func(x *ill) { x.sizes[x.u.id] = 2 << 30 },
 		"29: the node record is gone, and the secrets with it": func(x *ill) {
-			if err := x.a.Renew(context.Background(), "v1", &attach.CHAP{User: "u", Secret: "s"}, nil); err != nil {
+			if err := x.a.Renew(context.Background(), attach.Refusal{VolumeID: "v1"}, &attach.CHAP{User: "u", Secret: "s"}, nil); err != nil {
 				x.t.Fatal(err)
 			}
 			x.loseSession(1)
@@ -226,7 +226,7 @@ func TestHazard19LeftAlone(t *testing.T) {
 	t.Run("1: a LUN number that another attachment has by now", func(t *testing.T) {
 		x := newIll(t)
 		next := attachment("v2", 9, x.want.LUN, wwid2)
-		if err := x.a.save(&record{Version: recordVersion, BootID: x.boot, Attachment: next, Partial: true}); err != nil {
+		if err := x.a.save(&record{Version: 1, BootID: x.boot, Attachment: next, Partial: true}); err != nil {
 			t.Fatal(err)
 		}
 		x.disks[0].id, x.disks[0].holders, x.maps[0].slaves = other, nil, x.maps[0].slaves[1:]
@@ -259,7 +259,7 @@ func TestHazard19Credentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := newIll(t)
 		old, fresh := &attach.CHAP{User: "u", Secret: "old"}, &attach.CHAP{User: "u", Secret: "new"}
-		if err := x.a.Renew(t.Context(), "v1", old, nil); err != nil {
+		if err := x.a.Renew(t.Context(), attach.Refusal{VolumeID: "v1"}, old, nil); err != nil {
 			t.Fatal(err)
 		}
 		x.wants = map[netip.AddrPort]string{x.u.portals[0]: "new", x.u.portals[1]: "new"}
@@ -287,7 +287,7 @@ func TestHazard19Credentials(t *testing.T) {
 		if err != nil || len(refused) != 1 {
 			t.Fatal(refused, err)
 		}
-		if err := x.a.Renew(t.Context(), "v1", fresh, nil); err != nil {
+		if err := x.a.Renew(t.Context(), attach.Refusal{VolumeID: "v1"}, fresh, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := x.healthy(x.want); err != nil {

@@ -122,11 +122,17 @@ type unit struct {
 	volume     string
 	generation uint64
 	initiator  iqn
-	target     iqn
-	portals    []netip.AddrPort
+	endpoint   // the first one
+	further    []endpoint
 	leg        // unless it is striped
 	legs       []leg
 	stripe     int64 // bytes
+}
+
+// endpoint is a target, and how a worker logs in to it.
+type endpoint struct {
+	target  iqn
+	portals []netip.AddrPort
 	// How the sessions authenticate. chapKnown is false where the secrets were not given: a record
 	// of a node that is there then stays.
 	auth, mutual *attach.CHAP
@@ -137,10 +143,14 @@ type unit struct {
 type leg struct {
 	lun uint64 // the kernel's number
 	id  naa
+	at  int // in unit.endpoints
 }
 
 func (u unit) striped() bool         { return len(u.legs) > 0 }
 func (u unit) layout() stripe.Layout { return stripe.Layout{Count: len(u.legs), Size: u.stripe} }
+
+// endpoints are the targets of an attachment: one, unless it is striped over several.
+func (u unit) endpoints() []endpoint { return append([]endpoint{u.endpoint}, u.further...) }
 
 // each has the LUNs of an attachment, in their order, as attachments of their own: one, unless it
 // is striped.
@@ -148,12 +158,27 @@ func (u unit) each() []unit {
 	if !u.striped() {
 		return []unit{u}
 	}
+	ends := u.endpoints()
 	out := make([]unit, len(u.legs))
 	for i, l := range u.legs {
 		out[i] = u
 		out[i].leg, out[i].legs, out[i].stripe = l, nil, 0
+		out[i].endpoint, out[i].further = ends[l.at], nil
 	}
 	return out
+}
+
+// reaches tells whether an attachment has a session to a portal, or should have.
+func (u unit) reaches(portal netip.AddrPort) bool {
+	return slices.ContainsFunc(u.endpoints(), func(e endpoint) bool { return slices.Contains(e.portals, portal) })
+}
+
+// know marks the secrets of all targets as given.
+func (u *unit) know() {
+	u.chapKnown = true
+	for i := range u.further {
+		u.further[i].chapKnown = true
+	}
 }
 
 // parseLUNs checks the LUNs of an attachment. Two legs that are one LUN are refused: half of the
@@ -170,15 +195,18 @@ func (u *unit) parseLUNs(a attach.Attachment) error {
 		if l.LUN > attach.MaxLUN {
 			return fmt.Errorf("%w: %s: %d is above %d", attach.ErrInvalid, attach.KeyLUN, l.LUN, attach.MaxLUN)
 		}
+		if l.Target < 0 || l.Target > len(a.Others) {
+			return fmt.Errorf("%w: %s: LUN %d is at target %d, and there are %d", attach.ErrInvalid, attach.KeyLegsAt, l.LUN, l.Target, len(a.Others)+1)
+		}
 		id, err := parseNAA(l.WWID)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", attach.ErrInvalid, key, err)
 		}
-		u.leg = leg{kernelLUN(l.LUN), id}
+		u.leg = leg{kernelLUN(l.LUN), id, l.Target}
 		if !a.Striped() {
 			return nil
 		}
-		if slices.ContainsFunc(u.legs, func(o leg) bool { return o.lun == u.lun || o.id == u.id }) {
+		if slices.ContainsFunc(u.legs, func(o leg) bool { return o.lun == u.lun && o.at == u.at || o.id == u.id }) {
 			return fmt.Errorf("%w: %s: LUN %d with the WWID %s is named twice", attach.ErrInvalid, key, l.LUN, l.WWID)
 		}
 		u.legs = append(u.legs, u.leg)
@@ -190,38 +218,72 @@ func (u *unit) parseLUNs(a attach.Attachment) error {
 // parse checks an attachment; the error is ErrInvalid.
 func parse(a attach.Attachment) (u unit, err error) {
 	bad := func(key string, err error) error { return fmt.Errorf("%w: %s: %w", attach.ErrInvalid, key, err) }
-	u = unit{volume: a.VolumeID, generation: a.Generation, auth: a.Auth, mutual: a.MutualAuth}
+	u = unit{volume: a.VolumeID, generation: a.Generation}
 	if err = u.parseLUNs(a); err != nil {
 		return u, err
 	}
 	if u.initiator, err = parseIQN(a.HostIQN); err != nil {
 		return u, bad(attach.KeyHost, err)
 	}
-	if u.target, err = parseIQN(a.TargetIQN); err != nil {
-		return u, bad(attach.KeyTarget, err)
-	}
-	for _, s := range a.Portals {
-		// Addresses only: a name could resolve to another node's portal tomorrow, and a session is
-		// recognised by its portal.
-		p, err := netip.ParseAddrPort(s)
-		if err != nil || p.Port() == 0 {
-			return u, bad(attach.KeyPortals, fmt.Errorf("%q is not an address and a port", s))
+	var seen []iqn
+	var portals []netip.AddrPort
+	for i, t := range a.Targets() {
+		keyTarget, keyPortals := attach.KeyTarget, attach.KeyPortals
+		if i > 0 {
+			keyTarget, keyPortals = attach.KeyOthers, attach.KeyOthers
 		}
-		p = netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
-		if slices.Contains(u.portals, p) {
-			return u, bad(attach.KeyPortals, fmt.Errorf("%s is named twice", p))
+		e := endpoint{auth: t.Auth, mutual: t.MutualAuth}
+		if e.target, err = parseIQN(t.IQN); err != nil {
+			return u, bad(keyTarget, err)
 		}
-		u.portals = append(u.portals, p)
-	}
-	if len(u.portals) == 0 {
-		return u, bad(attach.KeyPortals, fmt.Errorf("none"))
-	}
-	for _, c := range []*attach.CHAP{a.Auth, a.MutualAuth} {
-		// They become lines of a file.
-		if c != nil && (strings.ContainsFunc(c.User+c.Secret, func(r rune) bool { return r < ' ' || r == 0x7f }) || len(c.User) > 255 || len(c.Secret) > 255 ||
-			strings.TrimSpace(c.User) != c.User || strings.TrimSpace(c.Secret) != c.Secret) {
-			return u, fmt.Errorf("%w: secrets: a CHAP user or secret has control characters, outer blanks or more than 255 bytes", attach.ErrInvalid)
+		if slices.Contains(seen, e.target) {
+			return u, bad(keyTarget, fmt.Errorf("%s is named twice", e.target))
 		}
+		seen = append(seen, e.target)
+		if e.portals, err = parsePortals(t.Portals, portals); err != nil {
+			return u, bad(keyPortals, err)
+		}
+		portals = append(portals, e.portals...)
+		if err := checkCHAP(t.Auth, t.MutualAuth); err != nil {
+			return u, err
+		}
+		if i == 0 {
+			u.endpoint = e
+			continue
+		}
+		u.further = append(u.further, e)
 	}
 	return u, nil
+}
+
+// parsePortals reads those of a target; before are those of the targets before it, since a session
+// is recognised by its portal.
+func parsePortals(texts []string, before []netip.AddrPort) (out []netip.AddrPort, err error) {
+	for _, s := range texts {
+		// Addresses only: a name could resolve to another node's portal tomorrow.
+		p, err := netip.ParseAddrPort(s)
+		if err != nil || p.Port() == 0 {
+			return nil, fmt.Errorf("%q is not an address and a port", s)
+		}
+		p = netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+		if slices.Contains(out, p) || slices.Contains(before, p) {
+			return nil, fmt.Errorf("%s is named twice", p)
+		}
+		out = append(out, p)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("none")
+	}
+	return out, nil
+}
+
+// checkCHAP: credentials become lines of a file.
+func checkCHAP(credentials ...*attach.CHAP) error {
+	for _, c := range credentials {
+		if c != nil && (strings.ContainsFunc(c.User+c.Secret, func(r rune) bool { return r < ' ' || r == 0x7f }) || len(c.User) > 255 || len(c.Secret) > 255 ||
+			strings.TrimSpace(c.User) != c.User || strings.TrimSpace(c.Secret) != c.Secret) {
+			return fmt.Errorf("%w: secrets: a CHAP user or secret has control characters, outer blanks or more than 255 bytes", attach.ErrInvalid)
+		}
+	}
+	return nil
 }

@@ -45,6 +45,21 @@ func (g goal) each() []goal {
 	return out
 }
 
+// byTarget has a goal for each target of the attachment: the goal itself, unless there are several.
+// They are about sessions, and have no LUNs.
+func (g goal) byTarget() []goal {
+	if len(g.further) == 0 {
+		return []goal{g}
+	}
+	var out []goal
+	for _, e := range g.endpoints() {
+		t := g
+		t.endpoint, t.further, t.legs, t.stripe = e, nil, nil, 0
+		out = append(out, t)
+	}
+	return out
+}
+
 // used lists the portals of the goal's target that other attachments have.
 func (g goal) used() (portals []netip.AddrPort) {
 	for _, o := range g.others {
@@ -159,6 +174,9 @@ func (s step) key() key {
 		k.portal = s.session.portal
 	case doAwaitSession: // which all LUNs of a target wait for
 		k.id = naa{}
+		if len(s.sessions) > 0 {
+			k.portal = s.sessions[0].portal
+		}
 	}
 	return k
 }
@@ -184,7 +202,7 @@ func plan(g goal, o *observed, p progress) ([]step, error) {
 	if g.absent {
 		return planAbsent(g, o, p)
 	}
-	if steps, err := planSessions(g, o, p); err != nil || len(steps) > 0 {
+	if steps, err := planAll(g.byTarget(), "target", o, p, planSessions); err != nil || len(steps) > 0 {
 		return steps, err
 	}
 	for _, f := range []func(goal, *observed, progress) ([]step, error){planPaths, planMap, planSize} {
@@ -198,14 +216,19 @@ func plan(g goal, o *observed, p progress) ([]step, error) {
 	return nil, nil
 }
 
-// planEach plans a layer for all LUNs of the attachment. The next layer needs all of them. What one
-// of them lacks is an error when nothing is left to do for the others: a repair brings back what
-// can be repaired, and a detach leaves no more than it must.
-func planEach(g goal, o *observed, p progress, f func(goal, *observed, progress) ([]step, error)) (steps []step, err error) {
-	for i, l := range g.each() {
+// planEach plans a layer for all LUNs of the attachment. The next layer needs all of them.
+func planEach(g goal, o *observed, p progress, f func(goal, *observed, progress) ([]step, error)) ([]step, error) {
+	return planAll(g.each(), "leg", o, p, f)
+}
+
+// planAll plans a layer for all parts of an attachment. What one of them lacks is an error when
+// nothing is left to do for the others: a repair brings back what can be repaired, and a detach
+// leaves no more than it must.
+func planAll(parts []goal, what string, o *observed, p progress, f func(goal, *observed, progress) ([]step, error)) (steps []step, err error) {
+	for i, l := range parts {
 		more, lerr := f(l, o, p)
-		if lerr != nil && g.striped() {
-			lerr = fmt.Errorf("leg %d: %w", i, lerr)
+		if lerr != nil && len(parts) > 1 {
+			lerr = fmt.Errorf("%s %d: %w", what, i, lerr)
 		}
 		if err == nil {
 			err = lerr
@@ -241,7 +264,7 @@ func planSessions(g goal, o *observed, p progress) (steps []step, err error) {
 			}
 		}
 		have := o.node(g.target, portal)
-		lost := have == nil && g.noSecrets
+		lost := have == nil && g.noSecrets && !g.chapKnown
 		if have == nil && !lost || have != nil && g.chapKnown && have.sum != sum(n.render()) {
 			if st := (step{do: doNode, node: n}); p.done(st) == 0 {
 				steps = append(steps, st)

@@ -20,7 +20,10 @@ func planAbsent(g goal, o *observed, p progress) (steps []step, err error) {
 	}
 	// Sessions go with the last attachment that uses them. What something still holds that no
 	// record knows of stays.
-	return strays(g, o), nil
+	for _, t := range g.byTarget() {
+		steps = append(steps, strays(t, o)...)
+	}
+	return steps, nil
 }
 
 // planLUNAbsent removes one LUN from this worker.

@@ -94,7 +94,7 @@ func TestPlan(t *testing.T) {
 			w.all()
 			w.sessions = append(w.sessions, session{sid: 9, host: 9, iface: ifaceName, initiator: w.u.initiator, target: w.u.target, portal: elsewhere})
 			return w
-		}, goal{others: []unit{{target: "iqn.2026-11.storage.gemel:demo.p0", portals: []netip.AddrPort{elsewhere}}}}, nil, nil},
+		}, goal{others: []unit{{endpoint: endpoint{target: "iqn.2026-11.storage.gemel:demo.p0", portals: []netip.AddrPort{elsewhere}}}}}, nil, nil},
 		{"27: a session that is not ours is no path of ours", func(w *world) *world {
 			w.sessionsUp()
 			w.sessions[1].iface = "default"
@@ -106,8 +106,8 @@ func TestPlan(t *testing.T) {
 			w.sessions[0].initiator, w.disks[0].holders, w.maps[0].slaves = "iqn.x:old", []string{"dm-0"}, []string{"adisk"}
 			return w
 		}, goal{}, nil, attach.ErrBusy},
-		{"29: new credentials", (*world).all, goal{unit: unit{auth: &attach.CHAP{User: "u", Secret: "s"}, chapKnown: true}}, []verb{doNode, doNode}, nil},
-		{"29: credentials that are not known here", (*world).all, goal{unit: unit{auth: &attach.CHAP{User: "u", Secret: "s"}}}, nil, nil},
+		{"29: new credentials", (*world).all, goal{unit: unit{endpoint: endpoint{auth: &attach.CHAP{User: "u", Secret: "s"}, chapKnown: true}}}, []verb{doNode, doNode}, nil},
+		{"29: credentials that are not known here", (*world).all, goal{unit: unit{endpoint: endpoint{auth: &attach.CHAP{User: "u", Secret: "s"}}}}, nil, nil},
 
 		{"23: resize", (*world).all, goal{resize: true}, []verb{doRescan, doRescan}, nil},
 

@@ -14,20 +14,17 @@ import (
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
-// recordVersion rises when an older program could misread a record.
-const recordVersion = 1
-
 const recordSuffix = ".json"
 
 // record is what an attachment is known by after a crash. It holds no secret.
 type record struct {
-	Version    int               `json:"version"`
-	BootID     string            `json:"bootID"` // of another boot, nothing but records can be left
+	Version    int               `json:"version"` // Attachment.RecordVersion
+	BootID     string            `json:"bootID"`  // of another boot, nothing but records can be left
 	Attachment attach.Attachment `json:"attachment"`
 	// Partial: it is being made or taken down. Only a call completes or removes it then; the healer
 	// leaves it alone.
 	Partial bool `json:"partial,omitempty"`
-	// CHAP: its sessions authenticate.
+	// CHAP: its sessions authenticate, at one target at least.
 	CHAP bool `json:"chap,omitempty"`
 }
 
@@ -35,6 +32,11 @@ type record struct {
 func (r *record) goal() (goal, error) {
 	u, err := parse(r.Attachment)
 	return goal{unit: u, noSecrets: r.CHAP}, err
+}
+
+// authenticates reports whether the sessions of an attachment authenticate, at one target at least.
+func authenticates(a attach.Attachment) bool {
+	return slices.ContainsFunc(a.Targets(), func(t attach.Target) bool { return t.Auth != nil })
 }
 
 func (a *Attacher) path(volumeID string) (string, error) {
@@ -56,8 +58,8 @@ func (a *Attacher) load(volumeID string) (*record, error) {
 	} else if !there {
 		return nil, nil
 	}
-	if r.Version != recordVersion || r.Attachment.VolumeID != volumeID {
-		return nil, fmt.Errorf("attachment record %s is of volume %q, version %d: this program knows version %d", path, r.Attachment.VolumeID, r.Version, recordVersion)
+	if r.Version < 1 || r.Version > attach.MaxRecordVersion || r.Attachment.VolumeID != volumeID {
+		return nil, fmt.Errorf("attachment record %s is of volume %q, version %d: this program knows version %d", path, r.Attachment.VolumeID, r.Version, attach.MaxRecordVersion)
 	}
 	return r, nil
 }

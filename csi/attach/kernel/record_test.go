@@ -14,7 +14,7 @@ import (
 func TestEntries(t *testing.T) {
 	_, a, want := setup(t)
 	second := attachment("v2", 6, 4, wwid2)
-	for _, r := range []record{{Version: recordVersion, Attachment: want, CHAP: true}, {Version: recordVersion, Attachment: second, Partial: true}} {
+	for _, r := range []record{{Version: 1, Attachment: want, CHAP: true}, {Version: 1, Attachment: second, Partial: true}} {
 		if err := a.save(&r); err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestEntries(t *testing.T) {
 	later, lost := second, second
 	later.VolumeID, lost.VolumeID, lost.WWID = "v4", "v5", "?"
 	err = errors.Join(os.WriteFile(filepath.Join(a.cfg.Dir, "v3.json"), []byte("{"), 0o600),
-		a.save(&record{Version: recordVersion + 1, Attachment: later}), a.save(&record{Version: recordVersion, Attachment: lost}))
+		a.save(&record{Version: attach.MaxRecordVersion + 1, Attachment: later}), a.save(&record{Version: 1, Attachment: lost}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func TestRefusedAndRenewed(t *testing.T) {
 		t.Fatal(refused, err)
 	}
 	before := f.sessions[0].sid
-	if err := a.Renew(ctx, "v1", &attach.CHAP{User: "host", Secret: "new secret of it"}, nil); err != nil {
+	if err := a.Renew(ctx, attach.Refusal{VolumeID: "v1"}, &attach.CHAP{User: "host", Secret: "new secret of it"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.healthy(want); err != nil {
@@ -39,7 +39,7 @@ func TestRefusedAndRenewed(t *testing.T) {
 	if refused, err := a.Refused(ctx); err != nil || len(refused) != 0 {
 		t.Fatal(refused, err)
 	}
-	if err := a.Renew(ctx, "none", nil, nil); !errors.Is(err, attach.ErrNotAttached) {
+	if err := a.Renew(ctx, attach.Refusal{VolumeID: "none"}, nil, nil); !errors.Is(err, attach.ErrNotAttached) {
 		t.Error(err)
 	}
 }

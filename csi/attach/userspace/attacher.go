@@ -120,7 +120,7 @@ func (a *Attacher) build(ctx context.Context, dir string, want attach.Attachment
 	if err != nil {
 		return "", err
 	}
-	r := &record{Version: recordVersion, BootID: boot, Attachment: want, Inode: randomInode(),
+	r := &record{Version: want.RecordVersion(), BootID: boot, Attachment: want, Inode: randomInode(),
 		File: fmt.Sprintf("%s.%d", want.VolumeID, want.Generation)}
 	if err := os.MkdirAll(filepath.Join(dir, mountName), 0o700); err != nil {
 		return "", err

@@ -70,8 +70,9 @@ func (a *Attacher) startHolder(ctx context.Context, dir string, r *record) (read
 		return ready, fmt.Errorf("attach holder: %w", err)
 	}
 	defer func() { end(err != nil) }()
-	c := holder.Config{Attachment: r.Attachment, Auth: r.Attachment.Auth, MutualAuth: r.Attachment.MutualAuth,
-		File: r.File, Inode: r.Inode, Deadline: a.cfg.Deadline, NoUnitAfter: a.cfg.NoUnitAfter, OpenLimit: a.cfg.OpenLimit}
+	c := holder.ConfigOf(r.Attachment)
+	c.File, c.Inode = r.File, r.Inode
+	c.Deadline, c.NoUnitAfter, c.OpenLimit = a.cfg.Deadline, a.cfg.NoUnitAfter, a.cfg.OpenLimit
 	if err = errors.Join(json.NewEncoder(in).Encode(c), in.Close()); err != nil {
 		return ready, fmt.Errorf("attach holder: configuration: %w", err)
 	}

@@ -19,13 +19,10 @@ const (
 	mountName  = "mnt"
 )
 
-// recordVersion is increased when an older program could misread a record.
-const recordVersion = 1
-
 // record identifies an attachment after a crash. It has no secrets.
 type record struct {
-	Version    int               `json:"version"`
-	BootID     string            `json:"bootID"` // after another boot, only the record can be left
+	Version    int               `json:"version"` // Attachment.RecordVersion
+	BootID     string            `json:"bootID"`  // after another boot, only the record can be left
 	Attachment attach.Attachment `json:"attachment"`
 	Inode      uint64            `json:"inode"` // of the file in the FUSE mount
 	File       string            `json:"file"`  // name of the file
@@ -46,8 +43,8 @@ func loadRecord(dir string) (*record, error) {
 	} else if !there {
 		return nil, nil
 	}
-	if r.Version != recordVersion {
-		return nil, fmt.Errorf("attachment record %s has version %d, this program knows %d", dir, r.Version, recordVersion)
+	if r.Version < 1 || r.Version > attach.MaxRecordVersion {
+		return nil, fmt.Errorf("attachment record %s has version %d, this program knows %d", dir, r.Version, attach.MaxRecordVersion)
 	}
 	return r, nil
 }

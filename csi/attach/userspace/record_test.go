@@ -10,7 +10,7 @@ import (
 // After a downgrade, the record of a newer program is not misread: the error names it.
 func TestRecordOfANewerProgramIsRejected(t *testing.T) {
 	dir := t.TempDir()
-	if err := (&record{Version: recordVersion, File: "f"}).save(dir); err != nil {
+	if err := (&record{Version: 1, File: "f"}).save(dir); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := loadRecord(dir); err != nil || r.File != "f" {

@@ -15,7 +15,7 @@ const askLimit = 2 * time.Second
 
 // Refused implements attach.Attacher. It only calls the holders, because it is called every few
 // seconds.
-func (a *Attacher) Refused(ctx context.Context) (out []attach.Attachment, err error) {
+func (a *Attacher) Refused(ctx context.Context) (out []attach.Refusal, err error) {
 	ids, err := a.Attached()
 	if err != nil {
 		return nil, err
@@ -32,8 +32,17 @@ func (a *Attacher) Refused(ctx context.Context) (out []attach.Attachment, err er
 		once, cancel := context.WithTimeout(ctx, askLimit)
 		ans, err := holder.Ask(once, dir, holder.Request{Op: holder.OpStatus})
 		cancel()
-		if err == nil && slices.ContainsFunc(ans.Paths, func(p attach.Path) bool { return p.Refused }) {
-			out = append(out, r.Attachment)
+		if err != nil {
+			continue
+		}
+		targets, luns := r.Attachment.Targets(), r.Attachment.LUNs()
+		for _, p := range ans.Paths {
+			if !p.Refused || p.Leg >= len(luns) {
+				continue
+			}
+			if x := (attach.Refusal{VolumeID: id, Pair: targets[luns[p.Leg].Target].Pair}); !slices.Contains(out, x) {
+				out = append(out, x)
+			}
 		}
 	}
 	return out, nil
@@ -41,15 +50,15 @@ func (a *Attacher) Refused(ctx context.Context) (out []attach.Attachment, err er
 
 // Renew implements attach.Attacher. The holder keeps the credentials in memory, like the initial
 // ones.
-func (a *Attacher) Renew(ctx context.Context, volumeID string, auth, mutual *attach.CHAP) error {
-	dir, err := a.folder(volumeID)
+func (a *Attacher) Renew(ctx context.Context, r attach.Refusal, auth, mutual *attach.CHAP) error {
+	dir, err := a.folder(r.VolumeID)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
-	if _, err := holder.Ask(ctx, dir, holder.Request{Op: holder.OpRenew, Auth: auth, MutualAuth: mutual}); err != nil {
-		return fmt.Errorf("renew the credentials of volume %s: %w", volumeID, err)
+	if _, err := holder.Ask(ctx, dir, holder.Request{Op: holder.OpRenew, Pair: r.Pair, Auth: auth, MutualAuth: mutual}); err != nil {
+		return fmt.Errorf("renew the credentials of volume %s: %w", r.VolumeID, err)
 	}
 	return nil
 }

@@ -66,10 +66,23 @@ func (b *Backend) Publish(ctx context.Context, req backend.Publish) (attach.Atta
 	if s := lu.Spec.Striped; s != nil {
 		a.LUN, a.Stripe = 0, int64(s.StripeBytes)
 		for _, l := range found.Legs {
-			a.Legs = append(a.Legs, attach.Leg{LUN: uint16(l.LUN), WWID: l.WWID})
+			a.Legs = append(a.Legs, attach.Leg{LUN: uint16(l.LUN), WWID: l.WWID, Target: targetOf(&a, l)})
 		}
 	}
 	return a, nil
+}
+
+// targetOf is the number of a leg's target, which is added if it is another one than those of the
+// legs before.
+func targetOf(a *attach.Attachment, l v1alpha1.LegMapping) int {
+	if l.TargetIQN == "" || l.TargetIQN == a.TargetIQN {
+		return 0
+	}
+	i := slices.IndexFunc(a.Others, func(t attach.Target) bool { return t.IQN == l.TargetIQN })
+	if i < 0 {
+		i, a.Others = len(a.Others), append(a.Others, attach.Target{IQN: l.TargetIQN, Portals: l.Portals, Pair: l.Pair})
+	}
+	return i + 1
 }
 
 // reachable reports whether a mapping says all that the host needs: of a striped volume, every leg.

@@ -33,9 +33,7 @@ func volume(lu *v1alpha1.LogicalUnit) backend.Volume {
 	for _, t := range lu.Spec.AccessibleFrom {
 		v.AccessibleFrom = append(v.AccessibleFrom, t.Labels())
 	}
-	if lu.Spec.Placement != nil {
-		v.Pair = lu.Spec.Placement.Pair
-	}
+	v.Pairs = lu.Spec.Placement.Pairs()
 	v.Layout = layoutOf(lu.Spec.Striped)
 	if i := lu.Spec.Volume; i != nil {
 		v.Name = i.Name
@@ -106,6 +104,9 @@ func unitOf(req backend.CreateVolume) *v1alpha1.LogicalUnit {
 	}
 	if l := req.Layout; l.Count > 0 {
 		lu.Spec.Striped = &v1alpha1.Striping{LUNs: int32(l.Count), StripeBytes: int32(l.Size)}
+		if req.OverPairs {
+			lu.Spec.Spread = v1alpha1.LegsOverPairs
+		}
 	}
 	if req.SourceVolume != "" || req.SourceSnapshot != "" {
 		lu.Spec.Source = &v1alpha1.Source{LogicalUnit: req.SourceVolume, Snapshot: req.SourceSnapshot}
@@ -194,6 +195,8 @@ func sameSpec(old, want *v1alpha1.LogicalUnit) error {
 		differs = "size " + old.Spec.Size.String()
 	case !equal(old.Spec.Striped, want.Spec.Striped):
 		differs = "number of LUNs or size of stripes"
+	case old.Spec.Spread != want.Spec.Spread:
+		differs = "spread"
 	case !equal(old.Spec.Source, want.Spec.Source):
 		differs = "source"
 	case old.Spec.Shared != want.Spec.Shared || old.Spec.Volume.FSType != want.Spec.Volume.FSType:
@@ -210,7 +213,7 @@ func (b *Backend) checkSource(ctx context.Context, req backend.CreateVolume) (po
 	var size int64
 	var cluster string
 	var layout *v1alpha1.Striping
-	pool = req.Pool
+	pool, several := req.Pool, false
 	switch {
 	case req.SourceSnapshot != "":
 		s, err := b.takenSnapshot(ctx, req.SourceSnapshot)
@@ -219,7 +222,7 @@ func (b *Backend) checkSource(ctx context.Context, req backend.CreateVolume) (po
 		}
 		size, cluster, layout = s.Status.Size.Value(), s.Spec.Cluster, s.Spec.Striped
 		if s.Spec.Placement != nil {
-			pool = s.Spec.Placement.Pool
+			pool, several = s.Spec.Placement.Pool, len(s.Spec.Placement.LegPairs) > 0
 		}
 	case req.SourceVolume != "":
 		lu, err := b.ready(ctx, req.SourceVolume)
@@ -227,6 +230,7 @@ func (b *Backend) checkSource(ctx context.Context, req backend.CreateVolume) (po
 			return "", err
 		}
 		size, cluster, pool, layout = lu.Status.Size.Value(), lu.Spec.Cluster, poolOf(lu), lu.Spec.Striped
+		several = len(lu.Spec.Placement.Pairs()) > 1
 	default:
 		return pool, nil
 	}
@@ -235,6 +239,8 @@ func (b *Backend) checkSource(ctx context.Context, req backend.CreateVolume) (po
 		return "", fmt.Errorf("%w: cluster %s: the source is in cluster %s, and a copy must be in the same cluster", backend.ErrInvalid, req.Cluster, cluster)
 	case layoutOf(layout) != req.Layout:
 		return "", fmt.Errorf("%w: parameters: %s and %s make %s, and the source has %s: use a StorageClass that makes the same", backend.ErrInvalid, v1alpha1.ParamLUNs, v1alpha1.ParamStripe, req.Layout, layoutOf(layout))
+	case req.OverPairs && !several:
+		return "", fmt.Errorf("%w: parameters: %s is %s, and all LUNs of the source are on one pair: a copy is where its source is: use a StorageClass without %s", backend.ErrInvalid, v1alpha1.ParamSpread, v1alpha1.OverPairs, v1alpha1.ParamSpread)
 	case size > req.Size:
 		return "", fmt.Errorf("%w: size %d is below the source's %d", backend.ErrInvalid, req.Size, size)
 	}

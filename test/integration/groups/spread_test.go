@@ -150,12 +150,12 @@ func TestSpreadInRandomClusters(t *testing.T) {
 	}
 	for _, first := range []string{"", "a", "b"} {
 		for count := 2; count <= 16; count++ {
-			var legs []placement.Member
-			for i := range count {
-				legs = append(legs, placement.Member{Name: fmt.Sprint(i), Pair: "p", Home: placement.LegHome(first, i)})
+			for pairs := 1; pairs <= count; pairs++ {
+				legs := stripedOver(t, first, count, pairs)
+				nodes(legs)
+				worst = max(worst, apart(legs, pairs))
+				needless += len(placement.EvenOut(legs))
 			}
-			nodes(legs)
-			needless += len(placement.EvenOut(legs))
 		}
 	}
 	figures.set("clusters", randomClusters)
@@ -168,4 +168,38 @@ func TestSpreadInRandomClusters(t *testing.T) {
 	if worst > 1 || needless > 0 {
 		t.Errorf("max_imbalance %d, needless_moves %d", worst, needless)
 	}
+}
+
+// stripedOver are the legs of a striped volume on so many pairs: on one, or spread over all.
+func stripedOver(t *testing.T, first string, count, pairs int) (legs []placement.Member) {
+	t.Helper()
+	var on []string
+	if pairs > 1 {
+		var all []placement.Pair
+		for i := range pairs {
+			all = append(all, placement.Pair{Name: fmt.Sprintf("p%02d", i), Ready: true, InSync: true, Pools: []placement.Pool{{Capacity: 1 << 40, Free: 1 << 39}}})
+		}
+		var err error
+		if _, on, err = placement.Legs(all, placement.Request{Size: 1 << 30}, count); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range count {
+		m := placement.Member{Name: fmt.Sprint(i), Pair: "p", Home: placement.LegHome(first, on, i)}
+		if len(on) > 0 {
+			m.Pair = on[i]
+		}
+		legs = append(legs, m)
+	}
+	return legs
+}
+
+// apart is how many legs the pair with the most has more than the one with the fewest.
+func apart(legs []placement.Member, pairs int) int {
+	var n []int
+	for _, c := range placement.Counts(legs) {
+		n = append(n, c.A+c.B)
+	}
+	n = append(n, make([]int, pairs-len(n))...)
+	return slices.Max(n) - slices.Min(n)
 }

@@ -46,12 +46,12 @@ func TestCHAP(t *testing.T) {
 	for i := 0; len(at) < 4; i++ {
 		v := g.create(fmt.Sprintf("pvc-%d", i))
 		for host := range workers {
-			if _, there := at[host+v.Pair]; !there {
+			if _, there := at[host+v.Pairs[0]]; !there {
 				a := g.attach(v.ID, host)
-				if !a.Enroll || a.Pair != v.Pair {
+				if !a.Enroll || a.Pair != v.Pairs[0] {
 					t.Fatalf("%+v", a)
 				}
-				at[host+v.Pair] = a
+				at[host+v.Pairs[0]] = a
 				break
 			}
 		}
@@ -81,7 +81,7 @@ func TestCHAP(t *testing.T) {
 	// A second LUN of the pair has the same credentials.
 	for i := 10; ; i++ {
 		v := g.create(fmt.Sprintf("pvc-%d", i))
-		if v.Pair != "p0" {
+		if v.Pairs[0] != "p0" {
 			continue
 		}
 		a := g.attach(v.ID, hostA)
@@ -114,7 +114,7 @@ func TestCHAP(t *testing.T) {
 	if _, err := g.b.Publish(short, backend.Publish{VolumeID: v.ID, HostIQN: stranger}); err == nil || !strings.Contains(err.Error(), stranger) {
 		t.Errorf("a host without a Host object: %v", err)
 	}
-	if m := r.mapped(v.Name); v.Pair == "p0" && len(m) != 0 {
+	if m := r.mapped(v.Name); v.Pairs[0] == "p0" && len(m) != 0 {
 		t.Errorf("mapped to %v", m)
 	}
 

@@ -50,7 +50,7 @@ func TestTwoClusters(t *testing.T) {
 		for cluster, pair := range map[string]*harness.Pair{operator.Cluster: r.pair, "gold": gold} {
 			v, err := r.b.CreateVolume(r.ctx, in(cluster, name+" in "+cluster))
 			r.ok(err)
-			if v.Pair != pair.Name || v.Cluster != cluster {
+			if v.Pairs[0] != pair.Name || v.Cluster != cluster {
 				t.Fatalf("%+v is not in %s", v, cluster)
 			}
 			a, err := r.b.Publish(r.ctx, backend.Publish{VolumeID: v.ID, HostIQN: hostA, Exclusive: true})

@@ -78,7 +78,7 @@ func (g *grouped) sources() (ids []string) {
 		req.PreferredNode = harness.Names[i/2%2]
 		v, err := g.b.CreateVolume(g.ctx, req)
 		g.ok(err)
-		at := v.Pair + "/" + g.unit(v.ID).Status.Owner
+		at := v.Pairs[0] + "/" + g.unit(v.ID).Status.Owner
 		if seen[at] {
 			g.ok(g.b.DeleteVolume(g.ctx, v.ID))
 			continue

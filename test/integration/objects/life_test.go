@@ -31,7 +31,7 @@ func TestVolumeThroughItsWholeLife(t *testing.T) {
 		}
 	}
 	v := r.create("pvc-1")
-	if again := r.create("pvc-1"); again.ID != v.ID || again.Size != 64*mib || again.Pair == "" {
+	if again := r.create("pvc-1"); again.ID != v.ID || again.Size != 64*mib || again.Pairs[0] == "" {
 		t.Fatalf("%+v", again)
 	}
 	req := r.wish("pvc-1")

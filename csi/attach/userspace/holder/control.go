@@ -34,7 +34,8 @@ const (
 // Request is one line to the holder. Only root can access the folder of the socket.
 type Request struct {
 	Op               string       `json:"op"`
-	Auth, MutualAuth *attach.CHAP `json:",omitempty"` // OpRenew
+	Auth, MutualAuth *attach.CHAP `json:",omitempty"`     // OpRenew
+	Pair             string       `json:"pair,omitempty"` // OpRenew: whose targets they are for; empty: all
 }
 
 // Answer is one line from the holder.
@@ -145,7 +146,7 @@ func (c *control) answer(req Request) Answer {
 		_, err = f.resize(ctx)
 		cancel()
 	case OpRenew:
-		if err = f.legs.setCredentials(chap(req.Auth), chap(req.MutualAuth)); err == nil {
+		if err = f.legs.setCredentials(c.attachment, req.Pair, chap(req.Auth), chap(req.MutualAuth)); err == nil {
 			f.log.Info("renewed the credentials")
 		}
 	default:

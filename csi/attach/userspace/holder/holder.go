@@ -34,11 +34,34 @@ const (
 type Config struct {
 	Attachment       attach.Attachment
 	Auth, MutualAuth *attach.CHAP
+	Others           []Login       // of the targets of Attachment.Others
 	File             string        // name of the file in the mount
 	Inode            uint64        // its inode number
 	Deadline         time.Duration // for I/O without a working path
 	NoUnitAfter      time.Duration // of the target reporting that the LUN is not mapped; 0: the initiator's default
 	OpenLimit        time.Duration // for the first path
+}
+
+// Login has the credentials of a target; nil: none.
+type Login struct{ Auth, MutualAuth *attach.CHAP }
+
+// ConfigOf is a configuration with the attachment and its credentials, which an attachment leaves
+// out when it is written.
+func ConfigOf(a attach.Attachment) Config {
+	c := Config{Attachment: a, Auth: a.Auth, MutualAuth: a.MutualAuth}
+	for _, t := range a.Others {
+		c.Others = append(c.Others, Login{t.Auth, t.MutualAuth})
+	}
+	return c
+}
+
+// targets are those of the attachment, with their credentials.
+func (c Config) targets() []attach.Target {
+	c.Attachment.SetCredentials(0, c.Auth, c.MutualAuth)
+	for i := range min(len(c.Others), len(c.Attachment.Others)) {
+		c.Attachment.SetCredentials(i+1, c.Others[i].Auth, c.Others[i].MutualAuth)
+	}
+	return c.Attachment.Targets()
 }
 
 // Ready is the holder's only message to its parent, as JSON.
@@ -140,9 +163,9 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 }
 
 func initiatorConfig(c Config, l attach.Leg, log *slog.Logger) initiator.Config {
-	a := c.Attachment
-	return initiator.Config{InitiatorName: a.HostIQN, Target: a.TargetIQN, Portals: a.Portals, LUN: l.LUN, WWID: l.WWID,
-		Deadline: c.Deadline, NoUnitAfter: c.NoUnitAfter, Log: log, Auth: chap(c.Auth), MutualAuth: chap(c.MutualAuth)}
+	t := c.targets()[l.Target]
+	return initiator.Config{InitiatorName: c.Attachment.HostIQN, Target: t.IQN, Portals: t.Portals, LUN: l.LUN, WWID: l.WWID,
+		Deadline: c.Deadline, NoUnitAfter: c.NoUnitAfter, Log: log, Auth: chap(t.Auth), MutualAuth: chap(t.MutualAuth)}
 }
 
 func chap(c *attach.CHAP) *initiator.CHAP {

@@ -30,6 +30,9 @@ type legs []*initiator.Device
 // open logs in to all LUNs of the attachment at once. It is all or none.
 func open(ctx context.Context, c Config, log *slog.Logger) (device, legs, error) {
 	luns := c.Attachment.LUNs()
+	if most := len(c.Attachment.Others); slices.ContainsFunc(luns, func(l attach.Leg) bool { return l.Target < 0 || l.Target > most }) {
+		return nil, nil, fmt.Errorf("%w: %s: a leg is at a target that is not named", attach.ErrInvalid, attach.KeyLegsAt)
+	}
 	all, errs := make(legs, len(luns)), make([]error, len(luns))
 	var wg sync.WaitGroup
 	for i, l := range luns {
@@ -70,22 +73,29 @@ func assemble(a attach.Attachment, all legs, err error) (device, error) {
 	return striped.New(a.Layout(), parts)
 }
 
-func (l legs) each(f func(d *initiator.Device) error) error {
+func (l legs) each(f func(i int, d *initiator.Device) error) error {
 	errs := make([]error, len(l))
 	var wg sync.WaitGroup
 	for i, d := range l {
-		wg.Go(func() { errs[i] = f(d) })
+		wg.Go(func() { errs[i] = f(i, d) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
 func (l legs) close(ctx context.Context) error {
-	return l.each(func(d *initiator.Device) error { return d.Close(ctx) })
+	return l.each(func(_ int, d *initiator.Device) error { return d.Close(ctx) })
 }
 
-func (l legs) setCredentials(auth, mutual *initiator.CHAP) error {
-	return l.each(func(d *initiator.Device) error { return d.SetCredentials(auth, mutual) })
+// setCredentials of the LUNs on a pair; of all, if its name is empty.
+func (l legs) setCredentials(a attach.Attachment, pair string, auth, mutual *initiator.CHAP) error {
+	luns, on := a.LUNs(), a.OnPair(pair)
+	return l.each(func(i int, d *initiator.Device) error {
+		if !slices.Contains(on, luns[i].Target) {
+			return nil
+		}
+		return d.SetCredentials(auth, mutual)
+	})
 }
 
 // noUnit reports whether the target says of a LUN that it is not mapped: a volume that lacks one is
