@@ -14,6 +14,7 @@ const (
 	paramLUNs   = v1alpha1.ParamLUNs
 	paramIOPS   = v1alpha1.ParamIOPS
 	paramStripe = v1alpha1.ParamStripe
+	paramSpread = v1alpha1.ParamSpread
 )
 
 // maxIOPS are those of a volume with the most LUNs.
@@ -22,7 +23,7 @@ const maxIOPS = stripe.MaxCount * stripe.IOPSPerLUN
 var stripeSizes = map[string]int64{"64Ki": 64 << 10, "128Ki": 128 << 10, "256Ki": 256 << 10, "512Ki": 512 << 10, "1Mi": 1 << 20}
 
 // striping is what a StorageClass says of stripes, as text; empty where it says nothing.
-type striping struct{ luns, iops, stripe string }
+type striping struct{ luns, iops, stripe, spread string }
 
 // count of LUNs, and the parameter that says it.
 func (s striping) count() (n int, param string, err error) {
@@ -68,6 +69,17 @@ func (s striping) layout() (l stripe.Layout, err error) {
 	}
 	l.Size = size
 	return l, nil
+}
+
+// overPairs reports whether the LUNs of a volume are spread over pairs.
+func (s striping) overPairs(l stripe.Layout) (bool, error) {
+	switch {
+	case s.spread != "" && s.spread != v1alpha1.OverNodes && s.spread != v1alpha1.OverPairs:
+		return false, invalid("parameters: %s is %q: use %s or %s", paramSpread, s.spread, v1alpha1.OverNodes, v1alpha1.OverPairs)
+	case s.spread != "" && l.Count == 0:
+		return false, invalid("parameters: %s is for volumes with several LUNs: set %s to 2 or more, or %s to more than %d, or leave %s out", paramSpread, paramLUNs, paramIOPS, stripe.IOPSPerLUN, paramSpread)
+	}
+	return s.spread == v1alpha1.OverPairs, nil
 }
 
 // stripable refuses what a striped volume cannot be used for.

@@ -42,11 +42,19 @@ func TestStripingOfAClass(t *testing.T) {
 		"too small":         {map[string]string{"luns": "4", "stripeSize": "4Ki"}, stripe.Layout{}, "stripeSize"},
 		"too large":         {map[string]string{"luns": "4", "stripeSize": "2Mi"}, stripe.Layout{}, "stripeSize"},
 		"no size":           {map[string]string{"luns": "4", "stripeSize": "large"}, stripe.Layout{}, "stripeSize"},
+		"spread of one LUN": {map[string]string{"luns": "1", "spread": "pairs"}, stripe.Layout{}, "spread"},
+		"spread of few":     {map[string]string{"iops": "50000", "spread": "nodes"}, stripe.Layout{}, "spread"},
+		"unknown spread":    {map[string]string{"luns": "4", "spread": "Pairs"}, stripe.Layout{}, "use nodes or pairs"},
 		"stripe of one LUN": {map[string]string{"luns": "1", "stripeSize": "64Ki"}, stripe.Layout{}, "stripeSize"},
 	} {
 		p, err := parseParameters(c.params, true)
 		if c.says != "" && (status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), c.says)) || c.says == "" && (err != nil || p.layout != c.want) {
 			t.Errorf("%s: %+v, %v", name, p.layout, err)
+		}
+	}
+	for spread, want := range map[string]bool{"": false, "nodes": false, "pairs": true} {
+		if p, err := parseParameters(map[string]string{"luns": "4", "spread": spread}, true); err != nil || p.pairs != want {
+			t.Errorf("spread %q: %+v, %v", spread, p, err)
 		}
 	}
 	if _, err := parseParameters(map[string]string{"luns": "4"}, false); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), `"luns" is unknown`) {

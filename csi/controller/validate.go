@@ -113,6 +113,7 @@ type parameters struct {
 	cluster string
 	pool    string
 	layout  stripe.Layout
+	pairs   bool // the LUNs of a striped volume are spread over pairs
 	mutable mutable
 	labels  map[string]string
 }
@@ -122,7 +123,7 @@ type parameters struct {
 func parseParameters(m map[string]string, clusters bool) (p parameters, err error) {
 	known := []string{paramPool, paramPreferredNode, paramPinnedNode, paramWriteCache, reservedPrefix + "*"}
 	if clusters {
-		known = append([]string{paramCluster, paramLUNs, paramIOPS, paramStripe}, known...)
+		known = append([]string{paramCluster, paramLUNs, paramIOPS, paramStripe, paramSpread}, known...)
 	}
 	var s striping
 	p.labels = map[string]string{}
@@ -136,6 +137,8 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 			s.iops = v
 		case k == paramStripe && clusters:
 			s.stripe = v
+		case k == paramSpread && clusters:
+			s.spread = v
 		case k == paramPool:
 			if v != "" && !poolName.MatchString(v) {
 				return p, invalid("parameters: %s is %q: the name of a pool has at most 32 characters of a-z, 0-9 and -", k, v)
@@ -157,6 +160,9 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 		}
 	}
 	if p.layout, err = s.layout(); err != nil {
+		return p, err
+	}
+	if p.pairs, err = s.overPairs(p.layout); err != nil {
 		return p, err
 	}
 	return p, p.mutable.consistent("parameters")

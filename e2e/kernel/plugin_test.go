@@ -219,7 +219,7 @@ func (v *volume) expand(ctx context.Context, size uint64) (int64, error) {
 		luns = v.legs
 	}
 	for _, l := range luns {
-		if _, err := v.w.rig.pair.Client(0).ExpandLUN(ctx, &targetv1.ExpandLUNRequest{Uuid: l.id, SizeBytes: size / uint64(len(luns))}); err != nil {
+		if _, err := l.w.rig.pair.Client(0).ExpandLUN(ctx, &targetv1.ExpandLUNRequest{Uuid: l.id, SizeBytes: size / uint64(len(luns))}); err != nil {
 			return 0, err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/google/uuid"
@@ -36,25 +35,39 @@ func newRig(ctx context.Context, dir, lab, target string, options ...func(*harne
 	if r.net, err = newNetwork(); err != nil {
 		return r, err
 	}
-	o := harness.Options{Binary: target}
-	n := &harness.Network{Link: linkIP[0] + linkPort}
-	pki := filepath.Join(dir, "pki")
-	if err := os.MkdirAll(pki, 0o700); err != nil {
+	if r.options, err = r.placed(target, harness.PairName, [4]string{portalPort, controlPort, linkPort, metricsPort}); err != nil {
 		return r, err
 	}
-	if o.PerNode, n.Credentials, err = harness.PKI(pki); err != nil {
-		return r, err
+	for _, change := range options {
+		change(&r.options)
+	}
+	return r, r.startPair(ctx)
+}
+
+// placed are the options of a pair on the rig's network, with the ports of portals, control, link
+// and metrics.
+func (r *rig) placed(target, name string, ports [4]string) (o harness.Options, err error) {
+	o = harness.Options{Binary: target, Name: name}
+	n := &harness.Network{Link: linkIP[0] + ports[2]}
+	if o.PerNode, n.Credentials, err = harness.PKIFor(filepath.Join(r.dir, "pki-"+name), name); err != nil {
+		return o, err
 	}
 	for i := range harness.Names {
-		n.ISCSI[i], n.Control[i], n.Metrics[i] = portalIP[i]+portalPort, mgmtIP[i]+controlPort, mgmtIP[i]+metricsPort
+		n.ISCSI[i], n.Control[i], n.Metrics[i] = portalIP[i]+ports[0], mgmtIP[i]+ports[1], mgmtIP[i]+ports[3]
 		n.Enter[i] = r.net.nodes[i].Enter
 	}
 	o.Net = n
-	for _, change := range options {
-		change(&o)
+	return o, nil
+}
+
+// beside starts a second pair on the nodes of the first one, with a rig of its own.
+func (r *rig) beside(ctx context.Context, target string) (*rig, error) {
+	second := &rig{dir: filepath.Join(r.dir, "beside"), net: r.net}
+	var err error
+	if second.options, err = second.placed(target, "p1", [4]string{":3270", ":3271", ":3272", ":9101"}); err != nil {
+		return nil, err
 	}
-	r.options = o
-	return r, r.startPair(ctx)
+	return second, second.startPair(ctx)
 }
 
 // startPair starts an empty pair. A second one has the name, portals and LUN numbers of the first,

@@ -23,17 +23,32 @@ const (
 // striped makes a volume over four LUNs, which both nodes own in turn, and publishes it.
 func (w *worker) striped(ctx context.Context, size uint64, fs string) *volume {
 	GinkgoHelper()
+	return w.stripedOver(ctx, size, fs, w)
+}
+
+// stripedOver is striped for LUNs of several pairs in turn; each of pairs is the worker as one of
+// them knows it.
+func (w *worker) stripedOver(ctx context.Context, size uint64, fs string, pairs ...*worker) *volume {
+	GinkgoHelper()
 	v := &volume{id: "striped-" + uuid.NewString(), w: w}
-	a := attach.Attachment{VolumeID: v.id, HostIQN: w.iqn, Stripe: stripeBytes}
+	a := attach.Attachment{VolumeID: v.id, HostIQN: w.iqn, Stripe: stripeBytes, Others: make([]attach.Target, len(pairs)-1)}
+	var generations [2]uint64
 	for i := range stripedLUNs {
-		leg, err := w.create(ctx, size/stripedLUNs, harness.Names[i%2], fs)
+		at := i % len(pairs)
+		leg, err := pairs[at].create(ctx, size/stripedLUNs, harness.Names[i/len(pairs)%2], fs)
 		Expect(err).NotTo(HaveOccurred())
 		v.legs, v.cap, v.portals = append(v.legs, leg), leg.cap, leg.portals
 		one, err := attach.FromPublishContext(leg.id, leg.context)
 		Expect(err).NotTo(HaveOccurred())
-		a.TargetIQN, a.Portals, a.Generation = one.TargetIQN, one.Portals, max(a.Generation, one.Generation)
-		a.Legs = append(a.Legs, attach.Leg{LUN: one.LUN, WWID: one.WWID})
+		if at == 0 {
+			a.TargetIQN, a.Portals = one.TargetIQN, one.Portals
+		} else {
+			a.Others[at-1] = attach.Target{IQN: one.TargetIQN, Portals: one.Portals}
+		}
+		generations[at] = max(generations[at], one.Generation)
+		a.Legs = append(a.Legs, attach.Leg{LUN: one.LUN, WWID: one.WWID, Target: at})
 	}
+	a.Generation = generations[0] + generations[1]
 	v.context = a.PublishContext()
 	return v
 }

@@ -21,6 +21,11 @@ const certValidity = 7 * 24 * time.Hour
 // for the client. The link between the nodes and the control API use mutual TLS, as between two
 // machines. The client's files are control.pem, control.key and ca.pem.
 func PKI(dir string) (flags [2][]string, creds credentials.TransportCredentials, err error) {
+	return PKIFor(dir, PairName)
+}
+
+// PKIFor is PKI for a pair with another name.
+func PKIFor(dir, pair string) (flags [2][]string, creds credentials.TransportCredentials, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return flags, nil, err
 	}
@@ -40,7 +45,7 @@ func PKI(dir string) (flags [2][]string, creds credentials.TransportCredentials,
 		return errors.Join(os.WriteFile(file(name+".pem"), p.Cert, 0o600), os.WriteFile(file(name+".key"), p.Key, 0o600))
 	}
 	for i, n := range Names {
-		if err := issue(n, pki.TargetURI(Cluster, PairName, n)); err != nil {
+		if err := issue(n, pki.TargetURI(Cluster, pair, n)); err != nil {
 			return flags, nil, err
 		}
 		flags[i] = []string{"--tls-cert", file(n + ".pem"), "--tls-key", file(n + ".key"), "--tls-ca", file("ca.pem")}

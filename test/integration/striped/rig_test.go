@@ -33,6 +33,8 @@ var layout = stripe.Layout{Count: 4, Size: 64 << 10}
 type rig struct {
 	*testing.T
 	ctx      context.Context
+	lab      *lab.Lab
+	target   string // the program
 	pair     *harness.Pair
 	client   *pairclient.Client
 	attacher *userspace.Attacher
@@ -50,6 +52,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{T: t, ctx: ctx}
 	l, swept, err := lab.New("")
 	r.must(err)
+	r.lab = l
 	for _, s := range swept {
 		t.Logf("removed what an earlier run had left: %s", s)
 	}
@@ -58,11 +61,11 @@ func newRig(t *testing.T) *rig {
 			t.Error(err)
 		}
 	})
-	target, err := l.Build(ctx, harness.Root(), "./cmd/gemel-target")
+	r.target, err = l.Build(ctx, harness.Root(), "./cmd/gemel-target")
 	r.must(err)
 	driver, err := l.Build(ctx, harness.Root(), "./cmd/gemel-csi")
 	r.must(err)
-	r.pair, err = harness.New(harness.Options{Dir: l.Path("pair"), Binary: target})
+	r.pair, err = harness.New(harness.Options{Dir: l.Path("pair"), Binary: r.target})
 	r.must(err)
 	t.Cleanup(func() {
 		if err := r.pair.Close(); err != nil {
