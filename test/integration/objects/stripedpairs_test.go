@@ -87,9 +87,9 @@ func (r *overPairs) where(id string) string {
 	return strings.Join(out, " ")
 }
 
-// A volume over two pairs has two LUNs on each, with homes on all four nodes; a host is told the
-// target of each LUN, and fenced at both. Its copies are where it is, of one instant. Nothing is
-// left of any of them.
+// A volume over two pairs has two LUNs on each pair, and each of the four nodes is the home of
+// one. A host is told the target of each LUN, and is fenced at both. Copies are on the same pairs,
+// and of one instant. Nothing is left of any of them.
 func TestStripedVolumeOverPairs(t *testing.T) {
 	r := startOverPairs(t)
 	v, err := r.b.CreateVolume(r.ctx, r.spread("one"))
