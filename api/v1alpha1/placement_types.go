@@ -1,6 +1,9 @@
 package v1alpha1
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Placement is the location of a LUN.
 type Placement struct {
@@ -66,4 +69,14 @@ func LegPairsOf(pairs []string) (out []LegPair) {
 		return nil
 	}
 	return out
+}
+
+// LegPairsFound is LegPairsOf for the legs that were found, by their numbers. The pair of one that
+// is missing is not known, and not needed, because a leg is not made again: it gets the first one.
+func LegPairsFound(legs int32, first string, found map[int32]string) []LegPair {
+	on := make([]string, legs)
+	for i := range legs {
+		on[i] = cmp.Or(found[i], first)
+	}
+	return LegPairsOf(on)
 }

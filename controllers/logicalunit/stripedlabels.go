@@ -23,9 +23,6 @@ func VolumeOf(legs []*v1alpha1.LogicalUnit) *v1alpha1.LogicalUnit {
 	s := &out.Spec
 	s.Leg, s.Striped = nil, &v1alpha1.Striping{LUNs: l.LUNs, StripeBytes: l.StripeBytes}
 	s.Placement.UUID, s.Placement.Home, s.PreferredNode, s.PinnedNode = l.UUID, "", "", ""
-	if s.Placement.LegPairs = legPairs(legs, first.Spec.Placement.Pair); s.Placement.LegPairs != nil {
-		s.Spread = v1alpha1.LegsOverPairs
-	}
 	if s.Source != nil { // that of the leg: its part of a snapshot, which had the name of the volume if that is a clone
 		s.Source.Snapshot = strings.TrimSuffix(s.Source.Snapshot, "-"+strconv.Itoa(int(l.Number)))
 	}
@@ -33,7 +30,9 @@ func VolumeOf(legs []*v1alpha1.LogicalUnit) *v1alpha1.LogicalUnit {
 		s.Source = nil
 	}
 	least := first.Spec.Size.Value()
+	found := map[int32]string{}
 	for _, leg := range legs {
+		found[leg.Spec.Leg.Number] = leg.Spec.Placement.Pair
 		least = min(least, leg.Spec.Size.Value())
 		for _, h := range leg.Spec.Hosts {
 			if s.Host(h.IQN) == nil {
@@ -41,18 +40,9 @@ func VolumeOf(legs []*v1alpha1.LogicalUnit) *v1alpha1.LogicalUnit {
 			}
 		}
 	}
+	if s.Placement.LegPairs = v1alpha1.LegPairsFound(l.LUNs, s.Placement.Pair, found); s.Placement.LegPairs != nil {
+		s.Spread = v1alpha1.LegsOverPairs
+	}
 	s.Size = *resource.NewQuantity(least*int64(l.LUNs), resource.BinarySI)
 	return out
-}
-
-// legPairs are the pairs of legs that are on several. That of one that is missing is not known, and
-// not needed, because a leg is not made again: it gets the first one.
-func legPairs(legs []*v1alpha1.LogicalUnit, first string) []v1alpha1.LegPair {
-	on := slices.Repeat([]string{first}, int(legs[0].Spec.Leg.LUNs))
-	for _, l := range legs {
-		if i := int(l.Spec.Leg.Number); i < len(on) {
-			on[i] = l.Spec.Placement.Pair
-		}
-	}
-	return v1alpha1.LegPairsOf(on)
 }

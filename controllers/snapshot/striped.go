@@ -177,12 +177,10 @@ func VolumeOf(legs []*v1alpha1.LogicalUnitSnapshot) *v1alpha1.LogicalUnitSnapsho
 	s.Leg, s.Striped, s.Name = nil, &v1alpha1.Striping{LUNs: l.LUNs, StripeBytes: l.StripeBytes}, l.Of
 	s.Source = strings.TrimSuffix(s.Source, "-"+strconv.Itoa(int(l.Number)))
 	s.Placement.UUID, s.Placement.SourceUUID = l.UUID, ""
-	on := slices.Repeat([]string{s.Placement.Pair}, int(l.LUNs)) // that of a missing part is not known, and not needed
+	found := map[int32]string{}
 	for _, leg := range legs {
-		if i := int(leg.Spec.Leg.Number); i < len(on) {
-			on[i] = leg.Spec.Placement.Pair
-		}
+		found[leg.Spec.Leg.Number] = leg.Spec.Placement.Pair
 	}
-	s.Placement.LegPairs = v1alpha1.LegPairsOf(on)
+	s.Placement.LegPairs = v1alpha1.LegPairsFound(l.LUNs, s.Placement.Pair, found)
 	return out
 }

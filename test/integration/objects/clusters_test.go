@@ -22,24 +22,7 @@ import (
 // capacity, and a volume of one is neither found nor copied in the other.
 func TestTwoClusters(t *testing.T) {
 	r := start(t, 3*time.Minute)
-	gold, err := harness.New(harness.Options{Dir: filepath.Join(r.pair.Dir, "gold"), Binary: r.pair.Binary, InCluster: "gold", Name: "gold-p0"})
-	r.ok(err)
-	t.Cleanup(func() {
-		if err := gold.Close(); err != nil {
-			t.Errorf("stop of the second pair: %v", err)
-		}
-	})
-	r.ok(gold.Start(r.ctx))
-	r.ok(operator.AddPair(r.ctx, r.c, gold))
-	wrap, err := operator.Several(r.c, gold)
-	r.ok(err)
-	o, err := operator.Start(r.ctx, r.cfg, r.pair, wrap)
-	r.ok(err)
-	t.Cleanup(func() {
-		if err := o.Stop(); err != nil {
-			t.Errorf("stop of the operator: %v", err)
-		}
-	})
+	gold := r.beside(harness.Options{Dir: filepath.Join(r.pair.Dir, "gold"), InCluster: "gold", Name: "gold-p0"})
 	in := func(cluster, name string) backend.CreateVolume {
 		req := r.wish(name)
 		req.Cluster = cluster
@@ -71,7 +54,7 @@ func TestTwoClusters(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := controller.New(r.b, slog.New(slog.DiscardHandler))
-	_, err = c.CreateVolume(r.ctx, &csi.CreateVolumeRequest{Name: one.Name, Parameters: map[string]string{"cluster": "gold"}, VolumeCapabilities: []*csi.VolumeCapability{{
+	_, err := c.CreateVolume(r.ctx, &csi.CreateVolumeRequest{Name: one.Name, Parameters: map[string]string{"cluster": "gold"}, VolumeCapabilities: []*csi.VolumeCapability{{
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"}}}}})
 	if status.Code(err) != codes.AlreadyExists {

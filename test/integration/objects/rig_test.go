@@ -132,6 +132,31 @@ func (r *rig) operate() {
 	})
 }
 
+// beside starts a second pair, and runs an operator of both for the rest of the test.
+func (r *rig) beside(options harness.Options) *harness.Pair {
+	r.Helper()
+	options.Binary = r.pair.Binary
+	second, err := harness.New(options)
+	r.ok(err)
+	r.Cleanup(func() {
+		if err := second.Close(); err != nil {
+			r.Errorf("stop of the second pair: %v", err)
+		}
+	})
+	r.ok(second.Start(r.ctx))
+	r.ok(operator.AddPair(r.ctx, r.c, second))
+	wrap, err := operator.Several(r.c, second)
+	r.ok(err)
+	o, err := operator.Start(r.ctx, r.cfg, r.pair, wrap)
+	r.ok(err)
+	r.Cleanup(func() {
+		if err := o.Stop(); err != nil {
+			r.Errorf("stop of the operator: %v", err)
+		}
+	})
+	return second
+}
+
 func (r *rig) ok(err error) {
 	r.Helper()
 	if err != nil {

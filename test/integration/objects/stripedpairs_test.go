@@ -15,7 +15,6 @@ import (
 	"github.com/gemel-storage/gemel/csi/backend"
 	"github.com/gemel-storage/gemel/internal/stripe"
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
-	"github.com/gemel-storage/gemel/internal/testkit/operator"
 )
 
 // overPairs is a cluster of two pairs, with an operator.
@@ -27,25 +26,7 @@ type overPairs struct {
 func startOverPairs(t *testing.T) *overPairs {
 	t.Helper()
 	r := startReflinked(t, 4*time.Minute)
-	second, err := harness.New(harness.Options{Dir: filepath.Join(r.pair.Dir, "second"), Binary: r.pair.Binary, Name: "p1", Args: r.pair.Args})
-	r.ok(err)
-	t.Cleanup(func() {
-		if err := second.Close(); err != nil {
-			t.Errorf("stop of the second pair: %v", err)
-		}
-	})
-	r.ok(second.Start(r.ctx))
-	r.ok(operator.AddPair(r.ctx, r.c, second))
-	wrap, err := operator.Several(r.c, second)
-	r.ok(err)
-	o, err := operator.Start(r.ctx, r.cfg, r.pair, wrap)
-	r.ok(err)
-	t.Cleanup(func() {
-		if err := o.Stop(); err != nil {
-			t.Errorf("stop of the operator: %v", err)
-		}
-	})
-	return &overPairs{r, []*harness.Pair{r.pair, second}}
+	return &overPairs{r, []*harness.Pair{r.pair, r.beside(harness.Options{Dir: filepath.Join(r.pair.Dir, "second"), Name: "p1", Args: r.pair.Args})}}
 }
 
 // spread is a volume over four LUNs on both pairs.
@@ -88,8 +69,8 @@ func (r *overPairs) where(id string) string {
 }
 
 // A volume over two pairs has two LUNs on each pair, and each of the four nodes is the home of
-// one. A host is told the target of each LUN, and is fenced at both. Copies are on the same pairs,
-// and of one instant. Nothing is left of any of them.
+// one. A host is told the target of each LUN, and an unpublish fences it at both pairs. Copies are
+// on the same pairs, and of one instant. Nothing is left of any of them.
 func TestStripedVolumeOverPairs(t *testing.T) {
 	r := startOverPairs(t)
 	v, err := r.b.CreateVolume(r.ctx, r.spread("one"))
