@@ -65,7 +65,7 @@ func TestReferenceHasAllParameters(t *testing.T) {
 	const unknown = "no such"
 	parse := func(k, v string) error {
 		m := map[string]string{k: v}
-		if k == paramStripe {
+		if k == paramStripe || k == paramSpread {
 			m[paramLUNs] = "2"
 		}
 		_, err := parseParameters(m, true)
