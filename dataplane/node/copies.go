@@ -307,18 +307,24 @@ func (n *Node) copying() []meta.Copy {
 // maxReasons bounds what is remembered of copies that were given up.
 const maxReasons = 256
 
+// noteGivenUp remembers why a copy is given up. The caller holds md.mu since before it applied the
+// entry: who finds the copy gone finds the reason.
+func (n *Node) noteGivenUp(e *meta.Entry) {
+	if e.Abort == nil || e.Abort.Born == 0 || e.Abort.Reason == "" {
+		return
+	}
+	n.copies.mu.Lock()
+	defer n.copies.mu.Unlock()
+	if n.copies.reasons == nil || len(n.copies.reasons) >= maxReasons {
+		n.copies.reasons = map[string]meta.Object{}
+	}
+	n.copies.reasons[e.Abort.UUID] = *e.Abort
+}
+
 // copyEnds follows an entry that has been applied: a commit, an abort.
 func (n *Node) copyEnds(e *meta.Entry) {
-	switch {
-	case e.Commit != nil && e.Commit.Born != 0:
+	if e.Commit != nil && e.Commit.Born != 0 {
 		n.endCopies(e.Commit.UUID)
-	case e.Abort != nil && e.Abort.Born != 0 && e.Abort.Reason != "":
-		n.copies.mu.Lock()
-		if n.copies.reasons == nil || len(n.copies.reasons) >= maxReasons {
-			n.copies.reasons = map[string]meta.Object{}
-		}
-		n.copies.reasons[e.Abort.UUID] = *e.Abort
-		n.copies.mu.Unlock()
 	}
 	n.copies.applied.changed()
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -257,12 +258,29 @@ func (p *testPair) snapshotAfter(snap, lun string, start func()) error {
 	return p.snapshot(p.ctx, snap, lun)
 }
 
-// No space on one node is an error of the snapshot that says so, and of nothing else.
+// lookAgain has those who wait for copies look at every moment, until the test ends.
+func (p *testPair) lookAgain() {
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(p.ctx)
+	p.t.Cleanup(func() { cancel(); wg.Wait() })
+	for _, n := range p.nodes {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				n.copies.applied.changed()
+				runtime.Gosched()
+			}
+		})
+	}
+}
+
+// No space on one node is an error of the snapshot that says so, and of nothing else, at whatever
+// moment the call looks.
 func TestNoSpaceForACopy(t *testing.T) {
 	for i := range 2 {
 		p := newTestPair(t)
 		g := p.gated(i)
 		p.startBoth()
+		p.lookAgain()
 		id, m := p.lun(4*mib, "a")
 		d := p.device(m)
 		p.write(d, 0, 1)

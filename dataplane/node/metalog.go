@@ -37,6 +37,7 @@ func (n *Node) apply(index uint64, raw []byte, joining bool) {
 	moved := n.moving()
 	n.md.mu.Lock()
 	out, fx := n.md.state.Apply(index, e)
+	n.noteGivenUp(e)
 	res := scsi.OK
 	if ferr := n.applyFiles(&fx, joining); ferr != nil {
 		out, res = fileOutcome(ferr)
