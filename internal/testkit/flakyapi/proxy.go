@@ -56,7 +56,8 @@ type crash struct {
 	left   int // mutating calls until it happens
 	landed bool
 	hook   func()
-	down   bool
+	down   bool // every call fails
+	over   bool // and those under way are broken off
 }
 
 // New starts a proxy for the server of cfg, with the credentials of cfg.
@@ -125,11 +126,12 @@ func (p *Proxy) CrashAt(n int, landed bool, hook func()) {
 	p.crash = &crash{left: n, landed: landed, hook: hook}
 }
 
-// Crashed reports whether CrashAt has come to pass.
+// Crashed reports whether CrashAt has come to pass, and is over: a call that begins after Reset
+// is not broken off by it.
 func (p *Proxy) Crashed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.crash != nil && p.crash.down
+	return p.crash != nil && p.crash.over
 }
 
 // CutAll breaks off every call under way, watches above all.
@@ -258,7 +260,10 @@ func (p *Proxy) end(c *crash) {
 	if c.hook != nil {
 		c.hook()
 	}
-	p.CutAll()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cutLocked()
+	c.over = true
 }
 
 // lost ends a call without an answer.

@@ -234,7 +234,12 @@ func TestCrashBeforeAndAfterARequest(t *testing.T) {
 	for _, landed := range []bool{false, true} {
 		u, p, c := setup(t)
 		hooked := 0
-		p.CrashAt(2, landed, func() { hooked++ })
+		p.CrashAt(2, landed, func() {
+			hooked++
+			if p.Crashed() {
+				t.Error("the calls under way are not broken off yet")
+			}
+		})
 		_, _, e0 := do(t, c, p, "GET", leases)
 		_, _, e1 := do(t, c, p, "PUT", leases)
 		if e0 != nil || e1 != nil || p.Crashed() {
