@@ -69,8 +69,10 @@ type Attachment struct {
 	Stripe int64 `json:"stripe,omitempty"` // bytes
 	Legs   []Leg `json:"legs,omitempty"`   // in their order
 	// Others are the targets of the legs that are not on TargetIQN, each once.
-	Others   []Target `json:"others,omitempty"`
-	ReadOnly bool     `json:"readOnly,omitempty"`
+	Others []Target `json:"others,omitempty"`
+	// Sessions to each portal, 1..MaxSessions; 0: one.
+	Sessions int  `json:"sessions,omitempty"`
+	ReadOnly bool `json:"readOnly,omitempty"`
 	// Replay: this publish is writable only for replaying the log of the filesystem. The volume is
 	// used read-only, with the publish that follows.
 	Replay     bool   `json:"replay,omitempty"`
@@ -92,7 +94,8 @@ func (a Attachment) RecordVersion() int {
 // MaxRecordVersion is the highest RecordVersion that this program reads.
 const MaxRecordVersion = 2
 
-// Same reports whether two attachments are of the same publish, whatever the credentials.
+// Same reports whether two attachments are of the same publish, whatever the credentials and the
+// number of sessions.
 func (a Attachment) Same(b Attachment) bool {
 	return a.VolumeID == b.VolumeID && a.Generation == b.Generation && a.HostIQN == b.HostIQN &&
 		a.TargetIQN == b.TargetIQN && slices.Equal(a.Portals, b.Portals) && a.LUN == b.LUN && a.WWID == b.WWID && a.ReadOnly == b.ReadOnly &&
@@ -101,7 +104,8 @@ func (a Attachment) Same(b Attachment) bool {
 
 // Path is the state of one path to the LUN, or to a LUN of a striped volume.
 type Path struct {
-	Leg       int        `json:"leg,omitempty"` // the number of the LUN in Attachment.LUNs
+	Leg       int        `json:"leg,omitempty"`     // the number of the LUN in Attachment.LUNs
+	Session   int        `json:"session,omitempty"` // the number of the session to this portal
 	Portal    string     `json:"portal"`
 	Connected bool       `json:"connected"`
 	Current   bool       `json:"current"` // I/O goes here
@@ -189,6 +193,7 @@ func (a Attachment) PublishContext() map[string]string {
 		delete(m, KeyWWID)
 		a.legsContext(m)
 	}
+	a.sessionsContext(m)
 	if a.Replay {
 		m[KeyReplay] = strconv.Itoa(int(a.LUN)) // of a striped volume it is refused: nothing publishes one so
 		delete(m, KeyLUN)
@@ -248,6 +253,9 @@ func FromPublishContext(volumeID string, m map[string]string) (Attachment, error
 	}
 	if a.Replay && a.ReadOnly {
 		return a, fmt.Errorf("%w: publish context: %s and %s exclude each other", ErrInvalid, KeyReplay, KeyReadOnly)
+	}
+	if a.Sessions, err = parseSessions(m[KeySessions]); err != nil {
+		return a, err
 	}
 	if a.Generation, err = strconv.ParseUint(m[KeyGeneration], 10, 64); err != nil {
 		return a, fmt.Errorf("%w: publish context: %s %q is not a number", ErrInvalid, KeyGeneration, m[KeyGeneration])
