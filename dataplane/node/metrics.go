@@ -152,7 +152,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descTickSecond, time.Duration(now-n.run.lastTick.Load()).Seconds())
 	for name, x := range map[string]uint64{"exclude": st.Excludes, "readmit": st.Readmits, "handshake": st.Relinks,
 		"fence": st.Fences, "forward": st.Forwarded, "mirror": st.Mirrored, "repair": st.Repaired, "aged": st.Aged,
-		"path_switch": st.PathSwitches, "held": st.Held, "ownership_change": st.Transfers, "no_space": st.NoSpace,
+		"path_switch": st.PathSwitches, "session_proof": st.Overwritten, "held": st.Held, "ownership_change": st.Transfers, "no_space": st.NoSpace,
 		"lease_lapse": st.LeaseLapses, "stale_message": st.StaleMessages, "intent_write": st.Intents, "cold_write": st.ColdWrites,
 		"checkpoint": st.Checkpoints, "region_cleared": st.Cleared, "resync_partial": st.PartialResyncs, "resync_full": st.FullResyncs,
 		"resync_resumed": st.Resumes, "data_lost": st.Lost, "forced": st.Forced, "rolled_back": st.RolledBack,

@@ -59,6 +59,7 @@ func (m *Machine) forward(now int64, o *Op) {
 	o.id = m.nextID
 	m.ops[o.id] = o
 	m.Stats.Forwarded++
+	m.wroteHere(now, o)
 	o.Cmd.Result = scsi.OK
 	o.seq = o.unit.seq
 	if o.sign != 0 {

@@ -26,6 +26,9 @@ func (m *Machine) judge(now int64, o *Op) verdict {
 		return mustWait // asked for first, so that the other node does not take the path for its own meanwhile
 	case !o.remote && !o.internal() && !m.fresh(now, o):
 		return mustWait
+	case m.overwritten(now, o):
+		m.prove(now, o.Cmd.Liveness)
+		return mustWait
 	case o.remote && m.owns(o.unit) && m.overtaken(o):
 		return tooLate // its host is asked for another sign where it is
 	}

@@ -92,6 +92,8 @@ type Machine struct {
 	paths     map[uint64]*pathAsk
 	pathTable map[pathKey]map[scsi.NexusID]bool
 	proving   map[*scsi.Liveness]int64 // asked for a sign of life, when
+	latest    map[pathKey]*latest      // sessions over which hosts last wrote here
+	besideAt  int64                    // when those and the units were last gone through
 	quiesces  map[uint64]*quiesce
 	quiesceN  uint64
 	nexuses   int // live I_T nexuses at this node
@@ -147,6 +149,7 @@ type Stats struct {
 	Healed, LostBlocks                     uint64 // runs of damaged blocks (R15): healed here, or asked for and good nowhere
 	HealedFromJoiner                       uint64 // of Healed, those of a lone source
 	Paced                                  uint64 // writes that waited for room in the window
+	Overwritten                            uint64 // writes that waited for their host, which had written there over another session (R11e)
 	SlowLeaves, SlowExcludes               uint64 // for slowness: this node stepped down, or excluded its peer
 	BothLate                               uint64 // checks at which both nodes were late: neither leaves
 }
@@ -157,7 +160,7 @@ func New(cfg Config) *Machine {
 	return &Machine{
 		cfg: cfg, snaps: unit{owner: cfg.Self}, durable: cfg.DurableEpoch, units: map[LUNID]*unit{}, ops: map[uint64]*Op{},
 		fwdDone: map[uint64]scsi.Result{}, fwdIn: map[uint64]*Op{}, paths: map[uint64]*pathAsk{},
-		pathTable: map[pathKey]map[scsi.NexusID]bool{}, proving: map[*scsi.Liveness]int64{}, quiesces: map[uint64]*quiesce{},
+		pathTable: map[pathKey]map[scsi.NexusID]bool{}, proving: map[*scsi.Liveness]int64{}, latest: map[pathKey]*latest{}, quiesces: map[uint64]*quiesce{},
 		answered: cfg.Start, state: cfg.State, log: logState{index: cfg.LogIndex, open: map[uint64]*Proposal{}, done: map[uint64]proposeDone{}},
 	}
 }
@@ -239,6 +242,7 @@ type unit struct {
 	group    uint8 // backing volume
 	paced    []*Op // writes that wait for the window
 	starts   starts
+	wrote    *wrote // nil unless a host writes over several sessions (R11e)
 }
 
 // UnitInfo is what the metadata says of a unit.
@@ -311,6 +315,7 @@ func (m *Machine) Tick(now int64) {
 	m.scrubNext(now)
 	m.tickProofs(now)
 	m.tickPaths(now)
+	m.tickBeside(now)
 	m.settle(now)
 }
 

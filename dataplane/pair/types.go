@@ -179,10 +179,11 @@ type Op struct {
 	seen     bool  // forwarded: a mirror frame with our tag came, applied or not yet
 	touched  bool  // forwarded: what came with our tag was refused for lack of space, or taken back: the range may have changed
 	aborted  bool
-	stray    bool  // held undecided, without its path having been asked for
-	strayAt  int64 // when this node served again
-	calm     bool  // admitted because no other nexus had started a command since its host's last sign of life
-	sign     int64 // forwarded, and admitted for that: when the sign was at the latest, by the owner's clock
+	stray    bool    // held undecided, without its path having been asked for
+	strayAt  int64   // when this node served again
+	calm     bool    // admitted because no other nexus had started a command since its host's last sign of life
+	sign     int64   // forwarded, and admitted for that: when the sign was at the latest, by the owner's clock
+	latest   *latest // what is known of the host's sessions here
 	result   scsi.Result
 	seq      uint64 // owner sequence under which it started
 

@@ -98,7 +98,7 @@ func (m *Machine) run(now int64, o *Op) {
 	if o.stage != stLock {
 		return // ended while it waited to be run
 	}
-	if !m.Serving(now) || u.holds(o) || !m.owns(u) || m.marking && !o.internal() || m.lags(u) || m.overtaken(o) {
+	if !m.Serving(now) || u.holds(o) || !m.owns(u) || m.marking && !o.internal() || m.lags(u) || m.overwritten(now, o) || m.overtaken(o) {
 		m.unlock(o)
 		m.dispatch(now, o)
 		return
@@ -115,6 +115,7 @@ func (m *Machine) run(now int64, o *Op) {
 			return
 		}
 		u.starts.note(now, s)
+		m.wroteHere(now, o)
 	}
 	u.started++
 	if o.changes() {

@@ -20,6 +20,7 @@ type attempt struct {
 	sess      *session
 	lost      bool // the host has given it up
 	late      bool // and its bytes are still under way
+	strays    bool // its bytes are under way for long
 	started   bool // it was seen to take effect here
 	forwarded bool
 }
@@ -28,7 +29,7 @@ type attempt struct {
 func (c *client) try() {
 	w := c.w
 	h := w.nodes[c.path]
-	if h.m == nil || c.old[c.path] > 0 {
+	if h.m == nil || c.old[c.path] > 0 && !w.beside() {
 		c.retry(true)
 		return
 	}
@@ -37,6 +38,7 @@ func (c *client) try() {
 	a.n = len(c.op.tries)
 	c.op.tries = append(c.op.tries, try{start: w.now, none: true})
 	life := h.life
+	c.swap(c.path)
 	a.sess = c.session(c.path)
 	if c.cutOff[c.path] { // nothing will be heard of it
 		w.after(hostPatience+w.between(ms, 300*ms), func() {
@@ -63,7 +65,16 @@ func (c *client) try() {
 			}
 		})
 	}
-	a.sess.sends(func() {
+	stray := int64(0)
+	if w.strays() {
+		stray, a.strays = w.strayFor(), true
+		w.after(w.between(300*us, 20*ms), func() {
+			if c.cur == a {
+				c.giveUp()
+			}
+		})
+	}
+	a.sess.sendsIn(stray, func() {
 		// The bytes are readable at the node now; a node that is stopped reads them later.
 		arrived := h.clock()
 		h.when(life, func() { a.submit(h, arrived) })
@@ -215,7 +226,7 @@ func (c *client) giveUp() {
 	// One that leaves a far session at once has not waited for a silent target, and has what is
 	// under way executed or not (docs/decisions/0015).
 	waited := c.w.now-a.l.tries[a.n].start >= hostPatience
-	a.lost, a.late = true, a.op == nil && (c.cutOff[a.node] || a.sess.far > 0 && waited)
+	a.lost, a.late = true, a.op == nil && (c.cutOff[a.node] || a.sess.far > 0 && waited || a.strays)
 	c.endSession(a.node)
 	if h := c.w.nodes[a.node]; a.op != nil && h.m != nil {
 		c.old[a.node]++
@@ -229,7 +240,7 @@ func (c *client) giveUp() {
 			})
 		})
 	}
-	if a.sess.far > 0 {
+	if a.sess.far > 0 || c.w.beside() {
 		c.retry(c.w.chance(0.3))
 		return
 	}
@@ -239,6 +250,7 @@ func (c *client) giveUp() {
 func (c *client) nodeDied(n pair.Node) {
 	c.old[n] = 0
 	c.endSession(int(n))
+	c.endSpare(int(n))
 	if c.cur != nil && c.cur.node == int(n) {
 		c.cur.op = nil
 		c.giveUp()
@@ -248,9 +260,10 @@ func (c *client) nodeDied(n pair.Node) {
 // dropped: the node closed this host's connection. What is still on its way over it finds no
 // socket.
 func (c *client) dropped(n pair.Node) {
-	if s := c.sess[n]; s != nil && s.isid != 0 {
-		s.closed = true
+	for _, s := range c.sessionsAt(int(n)) {
+		s.closed = s.closed || s.isid != 0
 	}
+	c.endSpare(int(n))
 	if c.cur != nil && c.cur.node == int(n) {
 		c.giveUp()
 	}

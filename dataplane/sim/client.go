@@ -27,6 +27,7 @@ type client struct {
 	old       [2]int   // attempts given up but still at a node: a new login waits for them
 
 	sess     [2]*session
+	spare    [2]*session // of two to that node, the one that it does not use now
 	left     [2]*session // that it had there before, until the next one
 	remote   [2]bool     // its sessions to that node may be far
 	sessions byte        // that it has had there

@@ -36,7 +36,7 @@ func (c *client) session(node int) *session {
 	h := c.w.nodes[node]
 	s.life.Answered(h.clock()) // it logs in now
 	s.life.Bind(s.ask)
-	if c.w.remote() {
+	if c.w.remote() || c.w.beside() {
 		c.sessions++
 		s.isid = c.sessions
 	}
@@ -61,6 +61,13 @@ func (c *client) endSession(node int) {
 	}
 }
 
+// endSpare ends the session that the host does not use now.
+func (c *client) endSpare(node int) {
+	if s := c.spare[node]; s != nil {
+		s.ended, c.spare[node] = true, nil
+	}
+}
+
 // ask is a ping of the target. What the host sends waits while its network is cut.
 func (s *session) ask(done func()) {
 	w, h := s.c.w, s.c.w.nodes[s.node]
@@ -81,9 +88,12 @@ func (s *session) ask(done func()) {
 }
 
 // sends carries what a host sends to a node.
-func (s *session) sends(arrive func()) {
+func (s *session) sends(arrive func()) { s.sendsIn(0, arrive) }
+
+// sendsIn is sends of what takes longer than usual.
+func (s *session) sendsIn(more int64, arrive func()) {
 	c, w := s.c, s.c.w
-	w.after(w.between(20*us, 300*us)+s.far, func() {
+	w.after(w.between(20*us, 300*us)+s.far+more, func() {
 		if c.cutOff[s.node] {
 			c.underway[s.node] = append(c.underway[s.node], arrive)
 			return
@@ -96,8 +106,10 @@ func (s *session) sends(arrive func()) {
 func (h *host) refresh() {
 	w := h.w
 	for _, c := range w.clients {
-		if s := c.sess[h.id]; s != nil && w.now-s.wrote < 1000*ms && h.clock()-s.life.At() > 400*ms && (s.far == 0 || w.now-s.asked > 400*ms) {
-			s.ask(func() {})
+		for _, s := range c.sessionsAt(int(h.id)) {
+			if w.now-s.wrote < 1000*ms && h.clock()-s.life.At() > 400*ms && (s.far == 0 || w.now-s.asked > 400*ms) {
+				s.ask(func() {})
+			}
 		}
 	}
 }
@@ -107,19 +119,17 @@ func (h *host) refresh() {
 func (h *host) proveHosts() {
 	w, life, asked := h.w, h.life, h.clock()
 	for _, c := range w.clients {
-		s := c.sess[h.id]
-		if s == nil {
-			continue
-		}
-		s.ask(func() {})
-		w.after(w.even(1000*ms, 1250*ms), func() {
-			h.when(life, func() {
-				if c.sess[h.id] == s && s.life.At() < asked {
-					w.mark(markDropHosts)
-					c.dropped(h.id)
-				}
+		for _, s := range c.sessionsAt(int(h.id)) {
+			s.ask(func() {})
+			w.after(w.even(1000*ms, 1250*ms), func() {
+				h.when(life, func() {
+					if s.connected() && s.life.At() < asked {
+						w.mark(markDropHosts)
+						c.dropped(h.id)
+					}
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -182,8 +192,8 @@ func (s *session) goesFar() {
 // comeNear ends that for what is sent from now on.
 func (c *client) comeNear() {
 	c.remote = [2]bool{}
-	for _, s := range c.sess {
-		if s != nil {
+	for node := range c.sess {
+		for _, s := range c.sessionsAt(node) {
 			s.far = 0
 		}
 	}

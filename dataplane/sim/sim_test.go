@@ -64,7 +64,7 @@ func TestFixedSeeds(t *testing.T) {
 	// Sixty histories do not meet everything; what every run must meet is less than what `make sim`
 	// reports.
 	b := total.Branches()
-	for _, name := range []string{"machine: Excludes", "machine: Readmits", "machine: Forwarded", "machine: Repaired", "machine: PathSwitches",
+	for _, name := range []string{"machine: Excludes", "machine: Readmits", "machine: Forwarded", "machine: Repaired", "machine: PathSwitches", "machine: Overwritten",
 		"machine: LeaseLapses", "machine: Transfers", markNames[markRenew], markNames[markReplaced], markNames[markTrusted],
 		markNames[markSwap], markNames[markMiscompare], markNames[markRedone], markNames[markDuplicate], markNames[markTorn],
 		markNames[markKillUnsent], markNames[markResyncStopped], markNames[markWriteError], markNames[markImpatient],
