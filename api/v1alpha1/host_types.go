@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// HostSpec is written by the node plugin of the worker, which writes no other Host; except profile,
-// which an administrator may set.
+// HostSpec is written by the node plugin of the worker, which writes no other Host; except profile
+// and sessions, which an administrator may set.
 type HostSpec struct {
 	// IQN is the worker's iSCSI name.
 	// +kubebuilder:validation:Pattern=`^iqn\.[0-9]{4}-[0-9]{2}\.[a-z0-9.-]+(:[^\s/]+)?$`
@@ -36,6 +36,13 @@ type HostSpec struct {
 	// +kubebuilder:validation:Maximum=16384
 	// +optional
 	MaxLUNs int32 `json:"maxLUNs,omitempty"`
+	// Sessions is how many iSCSI sessions the worker makes to each portal for a volume whose
+	// StorageClass says nothing of sessions. A change counts from the next publish of a volume to
+	// the worker on. Empty: 1.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=8
+	// +optional
+	Sessions int32 `json:"sessions,omitempty"`
 	// Topology labels of the worker.
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional

@@ -99,6 +99,14 @@ type LogicalUnitSpec struct {
 	// +optional
 	Spread string `json:"spread,omitempty"`
 
+	// Sessions is how many iSCSI sessions a worker makes to each portal for the LUN, and for each
+	// LUN of a striped volume. It can be changed, which counts from the next publish on. Empty: as
+	// the Host of the worker says, else 1.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=8
+	// +optional
+	Sessions int32 `json:"sessions,omitempty"`
+
 	// Leg says which part of a striped volume the LUN is. The operator writes it, and the rest of
 	// the spec of a leg, from the LogicalUnit of the volume.
 	// +optional

@@ -175,6 +175,7 @@ const (
 	ParamIOPS      = "iops"          // of a volume, instead of ParamLUNs: 1 to 800000
 	ParamStripe    = "stripeSize"    // of a striped volume, 64Ki to 1Mi; "": 1Mi divided by the LUNs
 	ParamSpread    = "spread"        // of a striped volume, OverNodes or OverPairs; "": OverNodes
+	ParamSessions  = "sessions"      // of each worker to each portal, 1 to 8; "": as its Host says, else 1
 	ParamPool      = "pool"          // of the StorageCluster; "": the first one, or that of the source
 	ParamFSType    = "csi.storage.k8s.io/fstype"
 	// ParamWriteCache is WriteBack or WriteThrough. A VolumeAttributesClass supports it,
@@ -188,6 +189,9 @@ const (
 	OverNodes = "nodes"
 	OverPairs = "pairs"
 )
+
+// MaxSessions is the greatest value of ParamSessions.
+const MaxSessions = 8
 
 // LegsOverPairs is the value of LogicalUnit.spec.spread for OverPairs.
 const LegsOverPairs = "Pairs"

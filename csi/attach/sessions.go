@@ -2,6 +2,7 @@ package attach
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -31,4 +32,15 @@ func parseSessions(s string) (int, error) {
 		return 0, fmt.Errorf("%w: publish context: %s %q is not in 1..%d", ErrInvalid, KeySessions, s, MaxSessions)
 	}
 	return n, nil
+}
+
+// Reached reports whether the portal of a path that is not connected is reached over another
+// session all the same.
+func (s Status) Reached(p Path) bool {
+	return slices.ContainsFunc(s.Paths, func(q Path) bool { return q.Connected && q.Leg == p.Leg && q.Portal == p.Portal })
+}
+
+// Lacks reports whether a portal is not reached at all.
+func (s Status) Lacks() bool {
+	return slices.ContainsFunc(s.Paths, func(p Path) bool { return !p.Connected && !s.Reached(p) })
 }

@@ -111,6 +111,9 @@ type CreateVolume struct {
 	Layout stripe.Layout
 	// OverPairs spreads the LUNs of a striped volume over pairs; else all are on one.
 	OverPairs bool
+	// Sessions of a worker to each portal; 0: as the worker says. Only a backend that needs a
+	// cluster has them.
+	Sessions int
 	Mutable   // empty fields: the pair chooses the node, write-back
 }
 

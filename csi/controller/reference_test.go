@@ -94,7 +94,7 @@ func TestReferenceHasAllParameters(t *testing.T) {
 					t.Errorf("%s: the page has %s %q: %v", c.heading, name, v, err)
 				}
 			}
-			if err := c.parse(name, unknown); (err != nil) != (values[name] != nil || name == paramPool || name == paramLUNs || name == paramIOPS) {
+			if err := c.parse(name, unknown); (err != nil) != (values[name] != nil || name == paramPool || name == paramLUNs || name == paramIOPS || name == paramSessions) {
 				t.Errorf("%s: %s with a value that the page does not have: %v", c.heading, name, err)
 			}
 		}

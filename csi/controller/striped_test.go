@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/csi/attach"
 	"github.com/gemel-storage/gemel/csi/backend"
 	"github.com/gemel-storage/gemel/csi/capability"
 	"github.com/gemel-storage/gemel/internal/stripe"
@@ -56,6 +57,15 @@ func TestStripingOfAClass(t *testing.T) {
 		if p, err := parseParameters(map[string]string{"luns": "4", "spread": spread}, true); err != nil || p.pairs != want {
 			t.Errorf("spread %q: %+v, %v", spread, p, err)
 		}
+	}
+	for sessions, want := range map[string]int{"": 0, "1": 1, "8": v1alpha1.MaxSessions, "0": -1, "9": -1, "-1": -1, "two": -1, "2.0": -1} {
+		p, err := parseParameters(map[string]string{"sessions": sessions}, true)
+		if want >= 0 && (err != nil || p.sessions != want) || want < 0 && (status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "sessions is") || !strings.Contains(err.Error(), "1 to 8")) {
+			t.Errorf("sessions %q: %+v, %v", sessions, p, err)
+		}
+	}
+	if attach.MaxSessions != v1alpha1.MaxSessions {
+		t.Error("a worker makes fewer sessions than a class may say")
 	}
 	if _, err := parseParameters(map[string]string{"luns": "4"}, false); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), `"luns" is unknown`) {
 		t.Errorf("without an operator: %v", err)

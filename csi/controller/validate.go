@@ -4,6 +4,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -99,6 +100,7 @@ const (
 	paramWriteCache    = v1alpha1.ParamWriteCache
 	paramCluster       = v1alpha1.ParamCluster // only if the backend needs it
 	paramPool          = v1alpha1.ParamPool
+	paramSessions      = v1alpha1.ParamSessions
 	reservedPrefix     = "csi.storage.k8s.io/" // added by the Kubernetes sidecars
 	paramFSType        = v1alpha1.ParamFSType
 )
@@ -110,12 +112,13 @@ var poolName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 
 // parameters of a StorageClass, parsed.
 type parameters struct {
-	cluster string
-	pool    string
-	layout  stripe.Layout
-	pairs   bool // the LUNs of a striped volume are spread over pairs
-	mutable mutable
-	labels  map[string]string
+	cluster  string
+	pool     string
+	layout   stripe.Layout
+	sessions int  // of a worker to each portal; 0: as the worker says
+	pairs    bool // the LUNs of a striped volume are spread over pairs
+	mutable  mutable
+	labels   map[string]string
 }
 
 // parseParameters parses the parameters of a StorageClass; an error names the supported ones.
@@ -123,7 +126,7 @@ type parameters struct {
 func parseParameters(m map[string]string, clusters bool) (p parameters, err error) {
 	known := []string{paramPool, paramPreferredNode, paramPinnedNode, paramWriteCache, reservedPrefix + "*"}
 	if clusters {
-		known = append([]string{paramCluster, paramLUNs, paramIOPS, paramStripe, paramSpread}, known...)
+		known = append([]string{paramCluster, paramLUNs, paramIOPS, paramStripe, paramSpread, paramSessions}, known...)
 	}
 	var s striping
 	p.labels = map[string]string{}
@@ -139,6 +142,10 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 			s.stripe = v
 		case k == paramSpread && clusters:
 			s.spread = v
+		case k == paramSessions && clusters:
+			if p.sessions, err = parseSessions(v); err != nil {
+				return p, err
+			}
 		case k == paramPool:
 			if v != "" && !poolName.MatchString(v) {
 				return p, invalid("parameters: %s is %q: the name of a pool has at most 32 characters of a-z, 0-9 and -", k, v)
@@ -166,6 +173,18 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 		return p, err
 	}
 	return p, p.mutable.consistent("parameters")
+}
+
+// parseSessions reads how many sessions a worker makes to each portal.
+func parseSessions(v string) (int, error) {
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 || n > v1alpha1.MaxSessions {
+		return 0, invalid("parameters: %s is %q: use a number from 1 to %d", paramSessions, v, v1alpha1.MaxSessions)
+	}
+	return n, nil
 }
 
 // accessLabels are the labels of a volume's capabilities, for later calls.

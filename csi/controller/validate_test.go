@@ -71,7 +71,7 @@ func TestParametersNameUnknownOnes(t *testing.T) {
 			t.Errorf("%s=%s: %v", k, v, err)
 		}
 	}
-	for clusters, says := range map[bool]string{false: "supported parameters are pool, preferredNode", true: "supported parameters are cluster, luns, iops, stripeSize, spread, pool, preferredNode"} {
+	for clusters, says := range map[bool]string{false: "supported parameters are pool, preferredNode", true: "supported parameters are cluster, luns, iops, stripeSize, spread, sessions, pool, preferredNode"} {
 		if _, err := parseParameters(map[string]string{"x": ""}, clusters); !strings.Contains(err.Error(), says) {
 			t.Errorf("%v does not say what is allowed", err)
 		}

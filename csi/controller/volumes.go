@@ -42,7 +42,7 @@ func (s *Server) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest)
 		return nil, err
 	}
 	want := backend.CreateVolume{ID: s.backend.VolumeID(req.Name), Name: req.Name, Cluster: params.cluster, Pool: params.pool, Labels: params.labels,
-		Preferred: preferred, Requisite: requisite(req.AccessibilityRequirements), Layout: params.layout, OverPairs: params.pairs, Mutable: mutable.Over(params.mutable.Mutable)}
+		Preferred: preferred, Requisite: requisite(req.AccessibilityRequirements), Layout: params.layout, OverPairs: params.pairs, Sessions: params.sessions, Mutable: mutable.Over(params.mutable.Mutable)}
 	fstype, mode := accessLabels(access)
 	want.Labels[v1alpha1.DiskLabelName], want.Labels[v1alpha1.DiskLabelFSType], want.Labels[v1alpha1.DiskLabelAccess] = req.Name, fstype, mode
 	if err := setSource(&want, req.VolumeContentSource); err != nil {

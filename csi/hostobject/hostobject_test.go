@@ -85,6 +85,14 @@ func TestHostIsWrittenIfChanged(t *testing.T) {
 	if want := []v1alpha1.HostPaths{{Target: "iqn.a", LUNs: 1, Portals: one(1, "", 1)}, {Target: "iqn.b", LUNs: 2, Portals: one(2, "no session", 1)}}; !equality.Semantic.DeepEqual(h.Status.Worker, want) {
 		t.Fatalf("%+v", h.Status.Worker)
 	}
+	// Several sessions to a portal count once: it reaches the LUN as long as one of them does.
+	statuses = []attach.Status{{Attachment: attach.Attachment{VolumeID: "v1", TargetIQN: "iqn.a", Sessions: 2}, Paths: []attach.Path{
+		{Portal: "10.0.1.1:3260", Connected: true, State: alua.Optimized}, {Portal: "10.0.1.1:3260", Session: 1, Connected: true, State: alua.Optimized},
+		{Portal: "10.0.2.1:3260", LastError: "gone"}, {Portal: "10.0.2.1:3260", Session: 1, LastError: "gone too"}}}}
+	h = write()
+	if want := []v1alpha1.HostPaths{{Target: "iqn.a", LUNs: 1, Portals: []v1alpha1.HostPortal{{Portal: "10.0.1.1:3260", Connected: 1, Optimized: 1}, {Portal: "10.0.2.1:3260", LastError: "gone"}}}}; !equality.Semantic.DeepEqual(h.Status.Worker, want) {
+		t.Errorf("%+v", h.Status.Worker)
+	}
 	// A striped volume counts with its LUNs: a portal that reaches one of them lacks the others.
 	statuses = []attach.Status{{Attachment: attach.Attachment{VolumeID: "v1", TargetIQN: "iqn.a", Stripe: 64 << 10, Legs: make([]attach.Leg, 2)},
 		Paths: []attach.Path{{Portal: "10.0.1.1:3260", Connected: true, State: alua.Optimized}, {Leg: 1, Portal: "10.0.1.1:3260", LastError: "gone"}}}}

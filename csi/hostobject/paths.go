@@ -34,9 +34,15 @@ func byTarget(all []attach.Status) (out []v1alpha1.HostPaths) {
 		for _, l := range luns {
 			out[at[l.Target]].LUNs++
 		}
+		type way struct {
+			leg    int
+			portal string
+		}
+		usable := map[way]bool{} // over one session at least
 		for _, p := range st.Paths {
-			if p.Leg < len(luns) {
-				count(portal(&out[at[luns[p.Leg].Target]], p.Portal), p)
+			if w := (way{p.Leg, p.Portal}); p.Leg < len(luns) {
+				count(portal(&out[at[luns[p.Leg].Target]], p.Portal), p, usable[w])
+				usable[w] = usable[w] || p.Connected
 			}
 		}
 	}
@@ -56,8 +62,9 @@ func portal(h *v1alpha1.HostPaths, address string) *v1alpha1.HostPortal {
 	return &h.Portals[i]
 }
 
-func count(at *v1alpha1.HostPortal, p attach.Path) {
-	if p.Connected {
+// count adds a path to what is said of its portal; usable: another session to it has the LUN.
+func count(at *v1alpha1.HostPortal, p attach.Path, usable bool) {
+	if p.Connected && !usable {
 		at.Connected++
 		switch p.State {
 		case alua.Optimized:

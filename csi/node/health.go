@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -45,7 +44,7 @@ func (n *unlocked) findings(ctx context.Context, r *record) (out []*csi.VolumeHe
 		add(csi.VolumeHealthErrorType_INACCESSIBLE, "AttachmentFailed", "%v: delete the pods that use the volume on this node, so that it is staged again", err)
 		return out
 	}
-	lost, deaf := "", ""
+	lost, deaf, fewer := "", "", ""
 	say := func(list *string, p attach.Path) { // once, however many LUNs a striped volume has
 		if s := fmt.Sprintf(" %s (%s)", p.Portal, p.LastError); !strings.Contains(*list, s) {
 			*list += s
@@ -53,6 +52,8 @@ func (n *unlocked) findings(ctx context.Context, r *record) (out []*csi.VolumeHe
 	}
 	for _, p := range st.Paths {
 		switch {
+		case !p.Connected && st.Reached(p):
+			say(&fewer, p)
 		case !p.Connected:
 			say(&lost, p)
 		case p.NoALUA:
@@ -66,6 +67,9 @@ func (n *unlocked) findings(ctx context.Context, r *record) (out []*csi.VolumeHe
 		add(csi.VolumeHealthErrorType_INACCESSIBLE, "NoPath", "no path to the LUN works: check the network and the target nodes:%s", lost)
 	case lost != "":
 		add(csi.VolumeHealthErrorType_DEGRADED, "HostRedundancyLost", "paths are missing:%s", lost)
+	}
+	if fewer != "" {
+		add(csi.VolumeHealthErrorType_DEGRADED, "SessionMissing", "I/O takes fewer than the %d sessions to each portal that the volume has:%s", st.Attachment.SessionCount(), fewer)
 	}
 	if deaf != "" {
 		add(csi.VolumeHealthErrorType_DEGRADED, "NoALUAHandler", "paths are used without regard to who owns the LUN:%s: modprobe scsi_dh_alua on this node, "+
@@ -152,7 +156,7 @@ func (n *unlocked) storageHealth(ctx context.Context) (*csi.NodeGetStorageHealth
 		switch {
 		case !st.Serves():
 			dead++
-		case slices.ContainsFunc(st.Paths, func(p attach.Path) bool { return !p.Connected }):
+		case st.Lacks():
 			reduced++
 			fallthrough
 		default:

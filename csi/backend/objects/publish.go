@@ -62,7 +62,7 @@ func (b *Backend) Publish(ctx context.Context, req backend.Publish) (attach.Atta
 	}
 	a := attach.Attachment{VolumeID: lu.Name, Generation: uint64(found.Generation), HostIQN: found.IQN, TargetIQN: found.TargetIQN,
 		Portals: found.Portals, LUN: uint16(found.LUN), WWID: lu.Status.WWID, ReadOnly: found.ReadOnly, Replay: replay,
-		Pair: lu.Spec.Placement.Pair, Enroll: found.CHAPUser != ""}
+		Pair: lu.Spec.Placement.Pair, Enroll: found.CHAPUser != "", Sessions: b.sessions(ctx, lu, req.HostIQN)}
 	if s := lu.Spec.Striped; s != nil {
 		a.LUN, a.Stripe = 0, int64(s.StripeBytes)
 		for _, l := range found.Legs {

@@ -24,18 +24,43 @@ func (b *Backend) hasRoom(ctx context.Context, lu *v1alpha1.LogicalUnit, iqn str
 		return nil
 	}
 	luns := lu.Spec.Striped.LUNs
-	ctx, cancel := context.WithTimeout(ctx, readLimit)
-	defer cancel()
-	var hosts v1alpha1.HostList
-	if err := b.c.List(ctx, &hosts, client.MatchingFields{"spec.iqn": iqn}); err != nil {
+	hosts, err := b.hostsOf(ctx, iqn)
+	if err != nil {
 		b.logger().Warn("cannot read the Host of a worker: whether it has room for the LUNs of a volume is not known", "host", iqn, "volume", lu.Name, "err", err)
 		return nil
 	}
-	for _, h := range hosts.Items {
+	for _, h := range hosts {
 		if h.Spec.MaxLUNs > 0 && h.Status.Attached+luns > h.Spec.MaxLUNs {
 			return fmt.Errorf("publish volume %s to %s: %w: the volume has %d LUNs, and worker %s has %d of the %d LUNs that it can have (--max-volumes of its node plugin, node.maxVolumes of the chart): "+
 				"detach other volumes from it, or use another worker", lu.Name, iqn, backend.ErrExhausted, luns, h.Name, h.Status.Attached, h.Spec.MaxLUNs)
 		}
 	}
 	return nil
+}
+
+// sessions is how many sessions a worker makes to each portal for a volume: as the volume says,
+// else as the worker's Host does. One session serves every volume, so that a worker that cannot be
+// read is no reason to refuse.
+func (b *Backend) sessions(ctx context.Context, lu *v1alpha1.LogicalUnit, iqn string) int {
+	if lu.Spec.Sessions > 0 {
+		return int(lu.Spec.Sessions)
+	}
+	hosts, err := b.hostsOf(ctx, iqn)
+	if err != nil {
+		b.logger().Warn("cannot read the Host of a worker: it makes one session to each portal for a volume", "host", iqn, "volume", lu.Name, "err", err)
+	}
+	n := int32(0)
+	for _, h := range hosts {
+		n = max(n, h.Spec.Sessions)
+	}
+	return int(n)
+}
+
+// hostsOf are the Hosts with an iSCSI name: one, but for workers that were cloned.
+func (b *Backend) hostsOf(ctx context.Context, iqn string) ([]v1alpha1.Host, error) {
+	ctx, cancel := context.WithTimeout(ctx, readLimit)
+	defer cancel()
+	var hosts v1alpha1.HostList
+	err := b.c.List(ctx, &hosts, client.MatchingFields{"spec.iqn": iqn})
+	return hosts.Items, err
 }

@@ -108,6 +108,7 @@ func unitOf(req backend.CreateVolume) *v1alpha1.LogicalUnit {
 			lu.Spec.Spread = v1alpha1.LegsOverPairs
 		}
 	}
+	lu.Spec.Sessions = int32(req.Sessions)
 	if req.SourceVolume != "" || req.SourceSnapshot != "" {
 		lu.Spec.Source = &v1alpha1.Source{LogicalUnit: req.SourceVolume, Snapshot: req.SourceSnapshot}
 	}
