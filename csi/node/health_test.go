@@ -43,7 +43,7 @@ func TestHazard9Health(t *testing.T) {
 		{[]attach.Path{good, {Portal: "b", Connected: true}}, nil},
 		{[]attach.Path{good, deaf}, []string{"NoALUAHandler"}},
 		{[]attach.Path{good, down}, []string{"HostRedundancyLost"}},
-		{[]attach.Path{deaf, down}, []string{"NoPath", "NoALUAHandler"}},
+		{[]attach.Path{deaf, {Portal: "a", LastError: "no session"}}, []string{"NoPath", "NoALUAHandler"}},
 		{[]attach.Path{good, {Portal: "b", Connected: true}, {Portal: "b", Session: 1, LastError: "no session"}}, []string{"SessionMissing"}},
 		{[]attach.Path{good, {Portal: "a", Session: 1, LastError: "no session"}, down, {Portal: "b", Session: 1, LastError: "no session"}}, []string{"HostRedundancyLost", "SessionMissing"}},
 	} {
