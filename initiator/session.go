@@ -253,7 +253,10 @@ func (s *Session) releaseLocked(c *Command) {
 	}
 }
 
-// fail ends the session; the first cause is kept.
+// fail ends the session; the first cause is kept. Whatever does not end in order is reset: bytes
+// that the socket has not sent yet must not reach the target later, when the commands that they
+// belong to are repeated over another session, maybe to the same node. The socket is closed before
+// any command is given back.
 func (s *Session) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,6 +265,8 @@ func (s *Session) fail(err error) {
 	}
 	if s.closing && s.active == 0 {
 		err = ErrClosed // whatever ended it, nothing was cut short
+	} else if c, ok := s.conn.(interface{ SetLinger(sec int) error }); ok {
+		_ = c.SetLinger(0) // Close sends RST; it fails only on a socket that has ended already
 	}
 	s.err = err
 	close(s.stop)
