@@ -11,6 +11,7 @@ import (
 
 // pathView is what routing knows of a path.
 type pathView struct {
+	portal  int        // its number; paths to one portal are together, in the order of portals
 	up      bool       // logged in and verified to be the right unit
 	blocked bool       // refused a command for its access state since that state was last read
 	state   alua.State // of its target port group
@@ -41,17 +42,22 @@ func (v pathView) rank() int {
 	return rankNone
 }
 
-// route picks the path for the next commands: the best rank, and among equals the current one,
-// since every switch makes the target wait for what the old path still holds. It returns -1 when
-// none serves. current may be -1.
-func route(views []pathView, current int) int {
+// route picks the paths for the next commands: those of the best rank to one portal. Among equal
+// portals it is the current one, since every switch makes the target wait for what the old path
+// still holds. It returns nil when none serves. current may be -1.
+func route(views []pathView, current int) (carry []int) {
 	best, bestRank := -1, rankNone
-	for i, v := range views {
-		if r := v.rank(); r > bestRank || r == bestRank && r > rankNone && i == current {
-			best, bestRank = i, r
+	for _, v := range views {
+		if r := v.rank(); r > bestRank || r == bestRank && r > rankNone && v.portal == current {
+			best, bestRank = v.portal, r
 		}
 	}
-	return best
+	for i, v := range views {
+		if v.portal == best && v.rank() == bestRank {
+			carry = append(carry, i)
+		}
+	}
+	return carry
 }
 
 // outcome is how a command ended.

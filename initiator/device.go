@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,13 +19,17 @@ import (
 // Config describes a Device. Zero fields take the defaults.
 type Config struct {
 	InitiatorName string
-	// ISID is the base, by default random: path i uses it with its last two bytes (the qualifier,
-	// RFC 7143 §11.12.5) increased by i, so that two portals of one target portal group do not
-	// reinstate each other's session.
+	// ISID is the base, by default random: session j to portal i of n uses it with its last two
+	// bytes (the qualifier, RFC 7143 §11.12.5) increased by j*n+i, so that no two sessions of the
+	// device reinstate each other.
 	ISID    [6]byte
 	Target  string
-	Portals []string // host:port, at least one
-	LUN     uint16   // 0..16383
+	Portals []string // host:port, 1 to 64
+	// Sessions is how many sessions the device makes to each portal, 1..MaxSessions, default 1. All
+	// sessions to the portal that serves carry I/O, as far as the load keeps more than two commands
+	// in flight. Each takes about 0.4 MiB and counts against the target's limit of sessions.
+	Sessions int
+	LUN      uint16 // 0..16383
 	// WWID is the logical unit's NAA designator in hexadecimal ("naa." may precede it). Every path
 	// is checked against it (VPD page 83h) after every login; one that shows another unit is never
 	// used. Empty: the first path's is taken.
@@ -32,7 +37,7 @@ type Config struct {
 	Auth, MutualAuth         *CHAP
 	CHAPAlgorithms           []int // see SessionConfig
 	HeaderDigest, DataDigest bool
-	QueueDepth               int // per path, default 128
+	QueueDepth               int // per session, default 128
 	MaxRecvData              int // see SessionConfig
 	// Deadline is how long a request may wait for a serving path, from its first refusal. Default
 	// 30 s.
@@ -60,7 +65,7 @@ const (
 	EventPathUp        EventKind = "path up"
 	EventPathDown      EventKind = "path down"
 	EventState         EventKind = "access state"
-	EventRoute         EventKind = "route" // I/O takes another path; an empty Portal means none
+	EventRoute         EventKind = "route" // I/O goes to another portal; an empty Portal means none
 	EventCapacity      EventKind = "capacity changed"
 	EventUnitAttention EventKind = "unit attention"
 	EventLogoutRequest EventKind = "logout requested"
@@ -70,19 +75,21 @@ const (
 
 // Event is something that happened to a path or the unit.
 type Event struct {
-	Kind   EventKind
-	Portal string
-	State  alua.State // EventState
-	Size   int64      // EventCapacity: the new size in bytes
-	Sense  Sense      // EventUnitAttention
-	Err    error      // EventPathDown: why; EventNoUnit: what was answered
+	Kind    EventKind
+	Portal  string
+	Session int        // see PathStatus; EventRoute: the first that carries I/O
+	State   alua.State // EventState
+	Size    int64      // EventCapacity: the new size in bytes
+	Sense   Sense      // EventUnitAttention
+	Err     error      // EventPathDown: why; EventNoUnit: what was answered
 }
 
 // PathStatus is the state of one path.
 type PathStatus struct {
 	Portal    string
+	Session   int        // number of the session to this portal, from 0
 	Connected bool       // logged in and verified
-	Current   bool       // I/O goes here
+	Current   bool       // I/O goes here; several sessions to one portal may be current
 	State     alua.State // of its target port group, if Connected
 	Preferred bool
 	Group     uint16 // target port group; 0 if the target has none
@@ -93,10 +100,10 @@ type PathStatus struct {
 type Device struct {
 	cfg    Config
 	log    *slog.Logger
-	paths  []*path
-	zeroes []byte // one block of zeroes, for WRITE SAME; fixed once the block size is known
+	paths  []*path // of portals in their order, the sessions to each together; fixed
+	zeroes []byte  // one block of zeroes, for WRITE SAME; fixed once the block size is known
 
-	cur atomic.Pointer[path] // where I/O goes; nil: nowhere
+	cur atomic.Pointer[carriers] // where I/O goes; nil: nowhere
 	geo atomic.Pointer[geometry]
 
 	noUnit      atomic.Bool // the target says that there is no such LUN: requests fail
@@ -123,6 +130,12 @@ const minNoUnitAfter = 100 * time.Millisecond
 func (c Config) withDefaults() (Config, error) {
 	if len(c.Portals) == 0 || len(c.Portals) > 64 {
 		return c, fmt.Errorf("initiator: %d portals, must be 1 to 64", len(c.Portals))
+	}
+	if c.Sessions == 0 {
+		c.Sessions = 1
+	}
+	if c.Sessions < 1 || c.Sessions > MaxSessions {
+		return c, fmt.Errorf("initiator: %d sessions to each portal, must be 1 to %d", c.Sessions, MaxSessions)
 	}
 	if c.LUN > 0x3fff {
 		return c, fmt.Errorf("initiator: lun %d is beyond 16383", c.LUN)
@@ -168,12 +181,14 @@ func Open(ctx context.Context, cfg Config) (*Device, error) {
 		return nil, err
 	}
 	d := &Device{cfg: cfg, log: cfg.Log, wwid: cfg.WWID, changed: make(chan struct{}), wake: make(chan struct{}, 1)}
-	for i, portal := range cfg.Portals {
-		p, err := newPath(d, i, portal)
-		if err != nil {
-			return nil, err
+	for i := range cfg.Portals {
+		for j := range cfg.Sessions {
+			p, err := newPath(d, i, j)
+			if err != nil {
+				return nil, err
+			}
+			d.paths = append(d.paths, p)
 		}
-		d.paths = append(d.paths, p)
 	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	d.stop = cancel
@@ -237,22 +252,35 @@ func (d *Device) awaitFirst(ctx context.Context) error {
 	}
 }
 
-// noPathError adds what each path last said.
+// noPathError adds what each path last said. Sessions to one portal that say the same are named
+// once.
 func (d *Device) noPathError(err error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	var said []string
 	for _, p := range d.paths {
+		if p.session == 0 {
+			said = said[:0]
+		}
+		var what error
 		switch {
 		case p.lastErr != nil && !p.view.up:
-			err = fmt.Errorf("%w; %s: %w", err, p.portal, p.lastErr)
+			what = p.lastErr
 		case p.view.up:
-			err = fmt.Errorf("%w; %s: access state %#x", err, p.portal, byte(p.view.state))
+			what = fmt.Errorf("access state %#x", byte(p.view.state))
 		default:
-			err = fmt.Errorf("%w; %s: no answer yet", err, p.portal)
+			what = errNoAnswer
 		}
+		if slices.Contains(said, what.Error()) {
+			continue
+		}
+		said = append(said, what.Error())
+		err = fmt.Errorf("%w; %s: %w", err, p.name(), what)
 	}
 	return err
 }
+
+var errNoAnswer = errors.New("no answer yet")
 
 // Size is the capacity in bytes, the least that any path has reported last.
 func (d *Device) Size() int64 { return d.geo.Load().size }
@@ -267,15 +295,15 @@ func (d *Device) WWID() string {
 	return d.wwid
 }
 
-// Paths reports every path, in the order of Config.Portals.
+// Paths reports every path, in the order of Config.Portals, and of each portal in that of sessions.
 func (d *Device) Paths() []PathStatus {
-	cur := d.cur.Load()
+	cur := d.cur.Load().carrying()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := make([]PathStatus, len(d.paths))
 	for i, p := range d.paths {
-		list[i] = PathStatus{Portal: p.portal, Connected: p.view.up, Current: p == cur, State: p.view.state,
-			Preferred: p.preferred, Group: p.id.group, LastError: p.lastErr}
+		list[i] = PathStatus{Portal: p.portal, Session: p.session, Connected: p.view.up, Current: slices.Contains(cur, p),
+			State: p.view.state, Preferred: p.preferred, Group: p.id.group, LastError: p.lastErr}
 	}
 	return list
 }
@@ -286,7 +314,7 @@ func (d *Device) Rescan(ctx context.Context) (int64, error) {
 	for _, p := range d.paths {
 		if sess := p.sess.Load(); sess != nil {
 			if err := p.readCapacity(ctx, sess); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", p.portal, err))
+				errs = append(errs, fmt.Errorf("%s: %w", p.name(), err))
 			}
 		}
 	}

@@ -19,7 +19,7 @@ const (
 
 var errCanceled = errors.New("canceled")
 
-// dispatch sends a piece down the current path, or parks it while none serves.
+// dispatch sends a piece down a current path, or parks it while none serves.
 func (d *Device) dispatch(p *piece) {
 	for {
 		if p.io.canceled.Load() {
@@ -30,21 +30,24 @@ func (d *Device) dispatch(p *piece) {
 			p.finish(d.parkedError(p))
 			return
 		}
-		path := d.cur.Load()
-		if path == nil {
+		to := d.cur.Load()
+		if to == nil {
 			d.park(p, 0)
 			return
 		}
+		path := to.next()
 		sess := path.sess.Load()
 		if sess == nil {
 			d.park(p, retryFirst) // the path is going down; its runner is about to say so
 			return
 		}
 		p.path, p.sess = path, sess
+		path.begin()
 		err := sess.Submit(&p.cmd)
 		if err == nil {
 			return
 		}
+		path.end()
 		if !errors.Is(err, ErrSessionLost) {
 			p.finish(err)
 			return
@@ -56,6 +59,7 @@ func (d *Device) dispatch(p *piece) {
 // pieceDone is every piece's callback, on the reader of its session as a rule.
 func pieceDone(c *Command) {
 	p := c.User.(*piece)
+	p.path.end()
 	if c.Err == nil && c.Status == StatusGood {
 		if p.want > 0 && c.Got != p.want {
 			p.finish(fmt.Errorf("%w: a READ with status GOOD returned %d of %d bytes", ErrProtocol, c.Got, p.want))

@@ -3,7 +3,8 @@
 // It has two layers. A Session is one TCP connection to one portal: login, full feature phase, task
 // management, logout. A Device is one logical unit reached through all its portals: it routes I/O
 // to the path the target calls optimized, follows unit attentions, retries across paths and queues
-// while no path serves.
+// while no path serves. With several sessions to each portal (Config.Sessions) it spreads the load
+// over all sessions to the portal that serves.
 //
 // # What a caller may rely on
 //
@@ -15,6 +16,9 @@
 //     path before what that host left behind on the old path has ended or will never start (its
 //     path-switch barrier). Against targets without such a barrier the usual caveat of multipath
 //     I/O applies.
+//   - That includes another session to the same node. A session that the device ends, other than by
+//     a logout, is reset before its commands are sent again: what its socket still held never
+//     reaches the target. What the target had received by then is for the target to order.
 //   - A request waits up to Config.Deadline for a path that serves. It fails sooner, with
 //     ErrNoUnit, while the target says that there is no such LUN and has said so for
 //     Config.NoUnitAfter: the host was fenced. nounit.go tells who is believed.

@@ -2,6 +2,7 @@ package initiator
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/gemel-storage/gemel/internal/alua"
 )
@@ -19,7 +20,7 @@ func (d *Device) change(alter func()) {
 	d.mu.Unlock()
 	for _, e := range events {
 		d.log.Info("iscsi device: "+string(e.Kind), "target", d.cfg.Target, "lun", d.cfg.LUN, "portal", e.Portal,
-			"state", byte(e.State), "err", e.Err)
+			"session", e.Session, "state", byte(e.State), "err", e.Err)
 		if d.cfg.Events != nil {
 			d.cfg.Events(e)
 		}
@@ -30,25 +31,24 @@ func (d *Device) tellLocked(e Event) { d.events = append(d.events, e) }
 
 func (d *Device) rerouteLocked() {
 	views := make([]pathView, len(d.paths))
-	current := -1
 	old := d.cur.Load()
 	for i, p := range d.paths {
 		views[i] = p.view
-		if p == old {
-			current = i
-		}
 	}
-	var next *path
-	if i := route(views, current); i >= 0 {
-		next = d.paths[i]
+	var next []*path
+	for _, i := range route(views, old.portal()) {
+		next = append(next, d.paths[i])
 	}
-	if next != old {
-		d.cur.Store(next)
-		e := Event{Kind: EventRoute}
-		if next != nil {
-			e.Portal, e.State = next.portal, next.view.state
+	if !slices.Equal(next, old.carrying()) {
+		now := old.succeed(next)
+		d.cur.Store(now)
+		if now.portal() != old.portal() {
+			e := Event{Kind: EventRoute}
+			if now != nil {
+				e.Portal, e.Session, e.State = next[0].portal, next[0].session, next[0].view.state
+			}
+			d.tellLocked(e)
 		}
-		d.tellLocked(e)
 	}
 	if next != nil && len(d.parked) > 0 {
 		d.unpark()
@@ -66,7 +66,7 @@ func (d *Device) sessionLost(p *path, sess *Session, cause error) {
 			return
 		}
 		p.view.up, p.lastErr = false, cause
-		d.tellLocked(Event{Kind: EventPathDown, Portal: p.portal, Err: cause})
+		d.tellLocked(Event{Kind: EventPathDown, Portal: p.portal, Session: p.session, Err: cause})
 	})
 }
 
@@ -79,18 +79,10 @@ func (d *Device) observe(p *path, sess *Session, v verdict, o outcome) {
 		d.sessionLost(p, sess, o.err)
 		return
 	case noteNotServing:
-		d.change(func() {
-			p.view.blocked = true
-			p.setStateLocked(v.state)
-		})
-		p.want(wantALUA)
+		d.refuses(p, wantALUA, func(q *path) { q.setStateLocked(v.state) })
 		return
 	case noteNoUnit:
-		d.change(func() {
-			p.view.blocked = true
-			p.lastErr = &SCSIError{Status: o.status, Sense: o.sense}
-		})
-		p.want(wantVerify)
+		d.refuses(p, wantVerify, func(q *path) { q.lastErr = &SCSIError{Status: o.status, Sense: o.sense} })
 		return
 	case noteALUA:
 		for _, q := range d.paths {
@@ -103,7 +95,26 @@ func (d *Device) observe(p *path, sess *Session, v verdict, o outcome) {
 	case noteInventory:
 		p.want(wantVerify)
 	}
-	d.change(func() { d.tellLocked(Event{Kind: EventUnitAttention, Portal: p.portal, Sense: o.sense}) })
+	d.change(func() {
+		d.tellLocked(Event{Kind: EventUnitAttention, Portal: p.portal, Session: p.session, Sense: o.sense})
+	})
+}
+
+// refuses blocks a path that has refused a command, and the other sessions to its portal: the same
+// node would refuse it there as well, once for each session. Each asks on its own what has become
+// of that, so that none depends on another that may be lost meanwhile.
+func (d *Device) refuses(p *path, ask uint32, note func(q *path)) {
+	var alike []*path
+	d.change(func() {
+		alike = d.alikeLocked(p)
+		for _, q := range alike {
+			q.view.blocked = true
+			note(q)
+		}
+	})
+	for _, q := range alike {
+		q.want(ask)
+	}
 }
 
 // setStateLocked notes the access state of the path's target port group.
@@ -113,7 +124,7 @@ func (p *path) setStateLocked(s alua.State) {
 	}
 	p.view.state = s
 	if p.view.up {
-		p.d.tellLocked(Event{Kind: EventState, Portal: p.portal, State: s})
+		p.d.tellLocked(Event{Kind: EventState, Portal: p.portal, Session: p.session, State: s})
 	}
 }
 

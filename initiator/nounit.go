@@ -138,7 +138,7 @@ func (d *Device) noUnitSaidLocked(p *path) {
 	case d.noUnitSince == 0:
 		d.noUnitSince = now
 	case now-d.noUnitSince >= int64(d.cfg.NoUnitAfter) && d.noUnit.CompareAndSwap(false, true):
-		d.tellLocked(Event{Kind: EventNoUnit, Portal: p.portal, Err: p.lastErr})
+		d.tellLocked(Event{Kind: EventNoUnit, Portal: p.portal, Session: p.session, Err: p.lastErr})
 		d.unpark()
 	}
 }

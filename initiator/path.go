@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
-
-	"github.com/gemel-storage/gemel/internal/alua"
 )
 
 // Reconnecting waits from reconnectFirst, doubling to reconnectMost; a session that lasted longer
@@ -20,17 +18,19 @@ const (
 	idlePoll       = 500 * time.Millisecond
 )
 
-// path is one portal of a device. Its runner goroutine logs in, verifies the unit, watches access
-// states and reconnects.
+// path is one session to one portal of a device. Its runner goroutine logs in, verifies the unit,
+// watches access states and reconnects.
 type path struct {
-	d      *Device
-	portal string
-	cfg    SessionConfig
-	sess   atomic.Pointer[Session] // set while the path is up
-	kick   chan struct{}
-	wants  atomic.Uint32
+	d       *Device
+	portal  string
+	session int // its number among those to the portal
+	cfg     SessionConfig
+	sess    atomic.Pointer[Session] // set while the path is up
+	load    atomic.Int32            // commands of requests in flight, if there are several sessions to a portal
+	kick    chan struct{}
+	wants   atomic.Uint32
 
-	// Under Device.mu.
+	// Under Device.mu, except view.portal, which does not change.
 	view      pathView
 	id        identity
 	preferred bool
@@ -51,18 +51,34 @@ const (
 
 var errLogoutRequested = errors.New("the target requested a logout")
 
-func newPath(d *Device, i int, portal string) (*path, error) {
+// newPath makes session number session to portal number i.
+func newPath(d *Device, i, session int) (*path, error) {
 	c := d.cfg
-	p := &path{d: d, portal: portal, kick: make(chan struct{}, 1)}
-	q := uint16(c.ISID[4])<<8 | uint16(c.ISID[5])
-	q += uint16(i)
-	isid := c.ISID
-	isid[4], isid[5] = byte(q>>8), byte(q)
-	p.cfg = SessionConfig{InitiatorName: c.InitiatorName, ISID: isid, Target: c.Target, Portal: portal, Auth: c.Auth,
+	portal := c.Portals[i]
+	p := &path{d: d, portal: portal, session: session, view: pathView{portal: i}, kick: make(chan struct{}, 1)}
+	p.cfg = SessionConfig{InitiatorName: c.InitiatorName, ISID: c.isid(i, session), Target: c.Target, Portal: portal, Auth: c.Auth,
 		MutualAuth: c.MutualAuth, CHAPAlgorithms: c.CHAPAlgorithms, HeaderDigest: c.HeaderDigest, DataDigest: c.DataDigest, QueueDepth: c.QueueDepth,
 		MaxRecvData: c.MaxRecvData, Timers: c.Timers, Log: c.Log, Dial: c.Dial, OnAsync: p.async}
 	_, err := p.cfg.withDefaults()
 	return p, err
+}
+
+// isid is that of a session to a portal. The first sessions have the first qualifiers, so that more
+// sessions do not change theirs.
+func (c *Config) isid(portal, session int) [6]byte {
+	q := uint16(c.ISID[4])<<8 | uint16(c.ISID[5])
+	q += uint16(session*len(c.Portals) + portal)
+	isid := c.ISID
+	isid[4], isid[5] = byte(q>>8), byte(q)
+	return isid
+}
+
+// name of the path, for errors.
+func (p *path) name() string {
+	if p.d.cfg.Sessions == 1 {
+		return p.portal
+	}
+	return fmt.Sprintf("%s session %d", p.portal, p.session)
 }
 
 func (p *path) want(w uint32) {
@@ -139,7 +155,7 @@ func (p *path) once(ctx context.Context) error {
 	p.d.change(func() {
 		p.view.up, p.view.blocked, p.tried, p.hopeless, p.lastErr, p.noUnit = true, false, true, false, nil, false
 		p.sess.Store(sess)
-		p.d.tellLocked(Event{Kind: EventPathUp, Portal: p.portal, State: p.view.state})
+		p.d.tellLocked(Event{Kind: EventPathUp, Portal: p.portal, Session: p.session, State: p.view.state})
 	})
 	err = p.serve(ctx, sess)
 	p.d.sessionLost(p, sess, err)
@@ -199,7 +215,7 @@ func (p *path) serve(ctx context.Context, sess *Session) error {
 // leave takes the path out of use, lets its commands end and logs out.
 func (p *path) leave(ctx context.Context, sess *Session, why error) error {
 	if errors.Is(why, errLogoutRequested) {
-		p.d.change(func() { p.d.tellLocked(Event{Kind: EventLogoutRequest, Portal: p.portal}) })
+		p.d.change(func() { p.d.tellLocked(Event{Kind: EventLogoutRequest, Portal: p.portal, Session: p.session}) })
 	}
 	p.d.sessionLost(p, sess, why)
 	ctx, cancel := context.WithTimeout(ctx, p.d.cfg.Deadline)
@@ -216,6 +232,12 @@ func (p *path) serving() bool {
 	return p.view.rank() >= rankNonOptimized
 }
 
+func (p *path) leads() bool {
+	p.d.mu.Lock()
+	defer p.d.mu.Unlock()
+	return p.d.leadsLocked(p)
+}
+
 // sized reports whether this path has reported its capacity.
 func (p *path) sized() bool {
 	p.d.mu.Lock()
@@ -223,170 +245,12 @@ func (p *path) sized() bool {
 	return p.size > 0
 }
 
-// notServing reports an error that is about the access state, not about the path.
-func notServing(err error) bool {
-	var se *SCSIError
-	return errors.As(err, &se) && se.Status == StatusCheckCondition && decideSense(se.Sense).note == noteNotServing
-}
-
 func (p *path) pollDelay(quiet int) time.Duration {
 	switch {
 	case quiet == 0:
 		return p.d.cfg.Poll
-	case p.d.cur.Load() != nil && quiet > 20:
+	case p.d.cur.Load() != nil && quiet > 20, !p.leads():
 		return idlePoll
 	}
 	return backoff(quiet)
-}
-
-// query runs a command of the path's own, following unit attentions and BUSY.
-func (p *path) query(ctx context.Context, sess *Session, cdb [16]byte, alloc int) ([]byte, error) {
-	in := make([]byte, alloc)
-	var err error
-	for attempt := 1; attempt <= 40; attempt++ {
-		var r Result
-		r, err = sess.Execute(ctx, p.d.cfg.LUN, cdb[:], nil, in)
-		if err != nil {
-			return nil, err
-		}
-		if r.Status == StatusGood {
-			return in[:r.Got], nil
-		}
-		err = r.Err(cdb[0])
-		v := decide(outcome{status: r.Status, sense: r.Sense()})
-		if v.act == actFail || v.act == actElsewhere {
-			return nil, err
-		}
-		p.d.observe(p, sess, v, outcome{status: r.Status, sense: r.Sense()})
-		if v.act == actRetry {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-sess.Done():
-			return nil, sess.Err()
-		case <-time.After(backoff(attempt)):
-		}
-	}
-	return nil, err
-}
-
-// verify reads VPD page 83h and refuses another unit; absent tells of its errors that there is
-// none.
-func (p *path) verify(ctx context.Context, sess *Session) error {
-	b, err := p.query(ctx, sess, cdbInquiry(vpdDeviceID, true, maxInquiryAlloc), maxInquiryAlloc)
-	switch {
-	case errors.Is(err, ErrIllegalRequest): // there is no such page, as where there is no unit
-		return p.absence(ctx, sess, fmt.Errorf("device identification: %w", err))
-	case err != nil:
-		return fmt.Errorf("device identification: %w", err)
-	case len(b) > 0 && b[0]>>5 != 0: // peripheral qualifier other than 000b: no unit is connected at this LUN (SPC-4 table 175)
-		return p.absence(ctx, sess, fmt.Errorf("lun %d: no logical unit here (peripheral qualifier %d)", p.d.cfg.LUN, b[0]>>5))
-	}
-	id, err := parseDeviceID(b)
-	if err != nil {
-		return err
-	}
-	p.d.mu.Lock()
-	defer p.d.mu.Unlock()
-	if id.wwid == "" {
-		return fmt.Errorf("%w: lun %d shows no designator", ErrWrongUnit, p.d.cfg.LUN)
-	}
-	if p.d.wwid == "" {
-		p.d.wwid = id.wwid
-	}
-	if id.wwid != p.d.wwid {
-		return fmt.Errorf("%w: lun %d is %s, expected %s", ErrWrongUnit, p.d.cfg.LUN, id.wwid, p.d.wwid)
-	}
-	p.id = id
-	return nil
-}
-
-// readStates asks for the access states (REPORT TARGET PORT GROUPS) and takes that of the path's
-// own group: a node knows best about itself. A path that refused a command is tried again when its
-// state serves, or at the pace of polling (tick) when it is still in transition.
-func (p *path) readStates(ctx context.Context, sess *Session, tick bool) error {
-	state, preferred := alua.Optimized, false
-	p.d.mu.Lock()
-	id := p.id
-	p.d.mu.Unlock()
-	if id.hasGroup {
-		b, err := p.query(ctx, sess, cdbRTPG(true), maxRTPGAlloc)
-		if errors.Is(err, ErrIllegalRequest) {
-			b, err = p.query(ctx, sess, cdbRTPG(false), maxRTPGAlloc)
-		}
-		switch {
-		case isNoUnit(err):
-			return fmt.Errorf("access states: %w", err)
-		case errors.Is(err, ErrIllegalRequest): // a target port group, but no ALUA: every path is as good
-		case err != nil:
-			return fmt.Errorf("access states: %w", err)
-		default:
-			r, err := parseRTPG(b)
-			if err != nil {
-				return err
-			}
-			for _, g := range r.Groups {
-				if g.Tag == id.group {
-					state, preferred = g.State, g.Preferred
-				}
-			}
-		}
-	}
-	p.d.change(func() {
-		p.setStateLocked(state)
-		p.preferred = preferred
-		if state == alua.Optimized || state == alua.NonOptimized || tick {
-			p.view.blocked = false
-		}
-	})
-	return nil
-}
-
-// readCapacity reads size and limits. The device's size is the least of its paths', so that it
-// grows only when every path has.
-func (p *path) readCapacity(ctx context.Context, sess *Session) error {
-	b, err := p.query(ctx, sess, cdbReadCapacity16(), readCapacityAlloc)
-	if err != nil {
-		return fmt.Errorf("capacity: %w", err)
-	}
-	c, err := parseCapacity16(b)
-	if err != nil {
-		return err
-	}
-	var l limits
-	for _, page := range []byte{vpdBlockLimits, vpdProvisioning} {
-		b, err := p.query(ctx, sess, cdbInquiry(page, true, maxInquiryAlloc), maxInquiryAlloc)
-		if errors.Is(err, ErrIllegalRequest) {
-			continue // pages are optional
-		}
-		if err != nil {
-			return fmt.Errorf("VPD page %#02x: %w", page, err)
-		}
-		parseBlockLimits(b, &l)
-		parseProvisioning(b, &l)
-	}
-	g := newGeometry(c, l)
-	p.d.change(func() {
-		d := p.d
-		old := d.geo.Load()
-		if old != nil && old.blockSize != g.blockSize {
-			err = fmt.Errorf("%w: block size %d, was %d", ErrWrongUnit, g.blockSize, old.blockSize)
-			return
-		}
-		p.size = g.size
-		for _, q := range d.paths {
-			if q.view.up && q.size > 0 {
-				g.size = min(g.size, q.size)
-			}
-		}
-		if old == nil {
-			d.zeroes = make([]byte, g.blockSize)
-		} else if old.size != g.size {
-			d.tellLocked(Event{Kind: EventCapacity, Portal: p.portal, Size: g.size})
-		}
-		d.geo.Store(g)
-	})
-	return err
 }

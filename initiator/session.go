@@ -128,6 +128,7 @@ func newSession(cfg SessionConfig, l *loginState) (*Session, error) {
 	s.expStatSN.Store(l.statSN)
 	s.lastHeard.Store(s.now())
 	s.rx.init(s)
+	resetAtEnd(s.conn, true)
 	return s, nil
 }
 
@@ -253,7 +254,21 @@ func (s *Session) releaseLocked(c *Command) {
 	}
 }
 
-// fail ends the session; the first cause is kept.
+// resetAtEnd has the socket drop what it has not sent yet, and send RST, however it is closed, also
+// by the end of the process: these bytes must not reach the target later, when the commands that
+// they belong to are repeated over another session, maybe to the same node.
+func resetAtEnd(conn net.Conn, reset bool) {
+	sec := -1 // close sends the rest, and FIN
+	if reset {
+		sec = 0
+	}
+	if c, ok := conn.(interface{ SetLinger(sec int) error }); ok {
+		_ = c.SetLinger(sec) // fails only on a socket that has ended already
+	}
+}
+
+// fail ends the session; the first cause is kept. Only what ends in order is not reset. The socket
+// is closed before any command is given back.
 func (s *Session) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -262,6 +277,7 @@ func (s *Session) fail(err error) {
 	}
 	if s.closing && s.active == 0 {
 		err = ErrClosed // whatever ended it, nothing was cut short
+		resetAtEnd(s.conn, false)
 	}
 	s.err = err
 	close(s.stop)

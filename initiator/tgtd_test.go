@@ -126,7 +126,7 @@ func (x *tgt) config() SessionConfig {
 }
 
 // eventually polls a condition with a generous bound.
-func eventually(t *testing.T, what string, cond func() bool) {
+func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for !cond() {

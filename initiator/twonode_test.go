@@ -25,7 +25,7 @@ const (
 // twoNodes is our real target twice over one medium: what the initiator sees of a pair, with access
 // states that a test sets by hand.
 type twoNodes struct {
-	t      *testing.T
+	t      testing.TB
 	file   *store.File
 	medium *single.Medium
 	mu     sync.Mutex
@@ -51,7 +51,7 @@ type oneNode struct {
 	done     chan error
 }
 
-func startTwoNodes(t *testing.T) *twoNodes {
+func startTwoNodes(t testing.TB) *twoNodes {
 	t.Helper()
 	st, err := store.Open(t.TempDir(), store.Identity{Cluster: "test", Pair: "test", Node: "a"},
 		store.Options{Log: slog.New(slog.DiscardHandler)})

@@ -80,7 +80,9 @@ func New(c Config) (*Attacher, error) {
 	return a, nil
 }
 
-// Attach implements attach.Attacher.
+// Attach implements attach.Attacher. If the same publish is repeated with another number of
+// sessions, the holder continues with what it has, and the record keeps that number: a restart
+// would cut off the users of the device for a matter of speed. The next attach has the new number.
 func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, error) {
 	dir, err := a.folder(want.VolumeID)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Resources of one attachment. An idle holder has 10 MiB of memory and ten threads; under load it
-// also has the data in flight. Mounts are those of the FUSE file, the staged filesystem and pods.
+// Resources of one attachment. An idle holder has 10 MiB of memory and ten threads, and up to 6 MiB
+// more with eight sessions to each portal; under load it also has the data in flight. Mounts are
+// those of the FUSE file, the staged filesystem and pods.
 const (
 	memoryEach  = 32 << 20 // bytes
 	threadsEach = 24

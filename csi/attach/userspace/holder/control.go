@@ -21,8 +21,12 @@ import (
 // the folder.
 const socketName = "ctl.sock"
 
-// maxLine bounds a request and an answer, in bytes.
-const maxLine = 64 << 10
+// Bounds of a line, in bytes. An answer has every path, with its last error: those of a striped
+// volume with eight sessions to each portal are 256.
+const (
+	maxRequest = 64 << 10
+	maxAnswer  = 1 << 20
+)
 
 // Operations.
 const (
@@ -121,7 +125,7 @@ func (c *control) accept() {
 
 func (c *control) serve(conn net.Conn) {
 	in := bufio.NewScanner(conn)
-	in.Buffer(nil, maxLine)
+	in.Buffer(nil, maxRequest)
 	for in.Scan() {
 		var req Request
 		a := Answer{}
@@ -185,7 +189,7 @@ func Ask(ctx context.Context, dir string, req Request) (a Answer, err error) {
 			return err
 		}
 		out := bufio.NewScanner(conn)
-		out.Buffer(nil, maxLine)
+		out.Buffer(nil, maxAnswer)
 		if !out.Scan() {
 			if err := errors.Join(ctx.Err(), out.Err()); err != nil {
 				return err

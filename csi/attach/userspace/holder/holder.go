@@ -165,7 +165,7 @@ func run(dir string, in io.Reader, tell io.WriteCloser, log *slog.Logger) error 
 func initiatorConfig(c Config, l attach.Leg, log *slog.Logger) initiator.Config {
 	t := c.targets()[l.Target]
 	return initiator.Config{InitiatorName: c.Attachment.HostIQN, Target: t.IQN, Portals: t.Portals, LUN: l.LUN, WWID: l.WWID,
-		Deadline: c.Deadline, NoUnitAfter: c.NoUnitAfter, Log: log, Auth: chap(t.Auth), MutualAuth: chap(t.MutualAuth)}
+		Sessions: c.Attachment.SessionCount(), Deadline: c.Deadline, NoUnitAfter: c.NoUnitAfter, Log: log, Auth: chap(t.Auth), MutualAuth: chap(t.MutualAuth)}
 }
 
 func chap(c *attach.CHAP) *initiator.CHAP {

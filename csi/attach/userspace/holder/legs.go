@@ -112,7 +112,7 @@ func (l legs) served() bool {
 func (l legs) paths() (out []attach.Path) {
 	for i, d := range l {
 		for _, p := range d.Paths() {
-			x := attach.Path{Leg: i, Portal: p.Portal, Connected: p.Connected, Current: p.Current, State: p.State}
+			x := attach.Path{Leg: i, Session: p.Session, Portal: p.Portal, Connected: p.Connected, Current: p.Current, State: p.State}
 			if p.LastError != nil && !p.Connected {
 				x.LastError, x.Refused = p.LastError.Error(), initiator.CredentialsRefused(p.LastError)
 			}
