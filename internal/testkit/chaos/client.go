@@ -29,7 +29,8 @@ type disk struct {
 func openDisk(ctx context.Context, lun int, m *targetv1.Mapping) (*disk, error) {
 	d := &disk{lun: lun}
 	cfg := initiator.Config{InitiatorName: m.HostIqn, Target: m.TargetIqn, LUN: uint16(m.Lun), WWID: m.Wwid, Deadline: ioDeadline,
-		Events: func(initiator.Event) { d.events.Add(1) }}
+		Sessions: 1 + 2*(lun%2), // to each portal, of every second LUN
+		Events:   func(initiator.Event) { d.events.Add(1) }}
 	for _, p := range m.Portals {
 		cfg.Portals = append(cfg.Portals, p.Address)
 	}

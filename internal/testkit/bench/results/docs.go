@@ -141,6 +141,7 @@ var tables = []table{
 	{name: "checksums", prefix: []string{"checksum_cost"}},
 	{name: "alua", prefix: []string{"alua_"}},
 	{name: "pauses", prefix: []string{"transfer_pause", "crash_pause", "partner_lost_pause", "write_during_snapshot", "snapshot_pause", "snapshot_minute"}, values: true},
+	{name: "sessions", prefix: []string{"sessions_"}},
 	{name: "overload", prefix: []string{"write_overload"}, values: true},
 	{name: "groups", prefix: []string{"group_"}, apart: true},
 	{name: "scale", prefix: []string{"failover_pause", "transfer_all", "arbiter_writes", "idle_memory", "create_"}},

@@ -232,6 +232,11 @@ const deviceDeadline = 15 * time.Minute
 
 // Open maps the LUN to a host and opens it; each call is a session of its own to each portal.
 func (l *LUN) Open(ctx context.Context, host string, via Via) (*initiator.Device, error) {
+	return l.OpenSessions(ctx, host, via, 1)
+}
+
+// OpenSessions is Open with several sessions to each portal.
+func (l *LUN) OpenSessions(ctx context.Context, host string, via Via, sessions int) (*initiator.Device, error) {
 	m, err := l.pair.Client(0).MapHost(ctx, &targetv1.MapHostRequest{LunUuid: l.UUID, HostIqn: HostIQN + host})
 	if err != nil {
 		return nil, fmt.Errorf("map LUN to %s: %w", host, err)
@@ -244,7 +249,7 @@ func (l *LUN) Open(ctx context.Context, host string, via Via) (*initiator.Device
 		portals = portals[1:]
 	}
 	return initiator.Open(ctx, initiator.Config{InitiatorName: HostIQN + host, Target: m.TargetIqn, Portals: portals, LUN: uint16(m.Lun),
-		WWID: m.Wwid, Deadline: deviceDeadline, Timers: initiator.Timers{Command: -1}, Log: l.pair.rig.Log})
+		WWID: m.Wwid, Sessions: sessions, Deadline: deviceDeadline, Timers: initiator.Timers{Command: -1}, Log: l.pair.rig.Log})
 }
 
 // URL maps the LUN to a host and names it as libiscsi's tools do, through its owner's portal.
