@@ -34,9 +34,11 @@ func byTarget(all []attach.Status) (out []v1alpha1.HostPaths) {
 		for _, l := range luns {
 			out[at[l.Target]].LUNs++
 		}
-		for _, p := range st.Paths {
+		for i, p := range st.Paths {
 			if p.Leg < len(luns) {
-				count(portal(&out[at[luns[p.Leg].Target]], p.Portal), p)
+				// A LUN counts once at a portal, however many sessions it has there.
+				again := slices.ContainsFunc(st.Paths[:i], func(o attach.Path) bool { return o.Connected && o.Leg == p.Leg && o.Portal == p.Portal })
+				count(portal(&out[at[luns[p.Leg].Target]], p.Portal), p, again)
 			}
 		}
 	}
@@ -56,8 +58,8 @@ func portal(h *v1alpha1.HostPaths, address string) *v1alpha1.HostPortal {
 	return &h.Portals[i]
 }
 
-func count(at *v1alpha1.HostPortal, p attach.Path) {
-	if p.Connected {
+func count(at *v1alpha1.HostPortal, p attach.Path, again bool) {
+	if p.Connected && !again {
 		at.Connected++
 		switch p.State {
 		case alua.Optimized:

@@ -25,7 +25,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) sessionsUp() *world {
 	for i, p := range w.u.portals {
 		n := nodeRecord{initiator: w.u.initiator, target: w.u.target, portal: p}
-		w.nodes = append(w.nodes, nodeFile{w.u.target, p, sum(n.render())})
+		w.nodes = append(w.nodes, nodeFile{w.u.target, p, sum(n.render()), 1})
 		w.sessions = append(w.sessions, session{sid: i + 1, host: i, iface: ifaceName, initiator: w.u.initiator, target: w.u.target, portal: p, connected: true})
 	}
 	return w
