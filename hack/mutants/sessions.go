@@ -20,6 +20,8 @@ var sessionMutants = []mutant{
 		"withCount(raw, n.sessions)", "withCount(n.render(), n.sessions)"), kernel, "TestHazard36Record"},
 	{36, "the record of an attachment keeps the former number of sessions", in("attacher.go",
 		"		r.Attachment.Sessions = want.Sessions\n", ""), kernel, "TestCrashAtEveryStepOfAnotherNumber"},
+	{19, "all sessions to a portal are ended because of secrets that it refuses", in("plan_sessions.go",
+		"g.relogs(s) && len(have) >= need", "g.relogs(s) && len(have) > 0"), kernel, "TestCredentialsOfSeveralSessions"},
 	{19, "paths to one node stay in two groups", in("attacher.go",
 		"ok && g != st.group {", "ok && g < 0 {"), kernel, "TestHazard19SplitGroups"},
 }

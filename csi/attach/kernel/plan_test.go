@@ -125,6 +125,12 @@ func TestPlan(t *testing.T) {
 			w.maps = []dmMap{{kernel: "dm-4", id: other, slaves: []string{"adisk"}}}
 			return w
 		}, goal{absent: true}, []verb{doLogout, doDropNode, doDropNode}, nil},
+		{"15: the last path of such a user", func(w *world) *world {
+			w.sessionsUp().path(0, 8, other)
+			w.sessions, w.disks[0].holders = w.sessions[:1], []string{"dm-4"}
+			w.maps = []dmMap{{kernel: "dm-4", id: other, slaves: []string{"adisk"}}}
+			return w
+		}, goal{absent: true}, []verb{doDropNode, doDropNode}, nil},
 		{"nothing there", func(w *world) *world { return w }, goal{absent: true}, nil, nil},
 		{"26: forced, users and all", func(w *world) *world { w.all(); w.maps[0].mounts = []string{"/mnt"}; return w }, goal{absent: true, force: true},
 			[]verb{doFail, doDelete, doDelete, doWipe, doUnmount}, nil},
