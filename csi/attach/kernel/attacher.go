@@ -62,6 +62,26 @@ func mixed(states map[string]pathState) bool {
 	return false
 }
 
+// split tells whether usable paths of one priority to one portal are in several groups: I/O would
+// go to a part of them only. Of two portals they may be, while neither node is the better one.
+func split(u unit, o *observed, states map[string]pathState) bool {
+	for _, portal := range u.portals {
+		groups := map[int]int{} // by priority
+		for _, s := range u.sessionsTo(portal, o) {
+			d := o.disk(goal{unit: u}.address(s))
+			if d == nil || !states[d.name].usable {
+				continue
+			}
+			st := states[d.name]
+			if g, ok := groups[st.prio]; ok && g != st.group {
+				return true
+			}
+			groups[st.prio] = st.group
+		}
+	}
+	return false
+}
+
 // constPrio is what "prio const" gives every path, and multipathd takes where ALUA fails when it
 // first sees a path ("emergency fallback"). "prio alua" gives it to nothing that is active.
 const constPrio = 1
@@ -190,6 +210,13 @@ func (a *Attacher) Attach(ctx context.Context, want attach.Attachment) (string, 
 		a.log.Warn("removing what an earlier attachment left", "volume", want.VolumeID, "generation", r.Attachment.Generation)
 		if o, err = a.detach(ctx, r, true); err != nil {
 			return "", fmt.Errorf("tear down the earlier attachment: %w", err)
+		}
+	}
+	if !fresh && r.Attachment.SessionCount() != want.SessionCount() {
+		// First: who heals goes by the record, and others read from it what the volume needs.
+		r.Attachment.Sessions = want.Sessions
+		if err := a.save(r); err != nil {
+			return "", err
 		}
 	}
 	if fresh {

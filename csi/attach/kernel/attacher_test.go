@@ -40,7 +40,7 @@ func setup(t *testing.T) (*fake, *Attacher, attach.Attachment) {
 func (f *fake) healthy(a attach.Attachment) error {
 	u := must(f.t, a)
 	m := f.mapOf(u.id)
-	if m == nil || len(m.slaves) != 2 || len(f.sessions) != 2 || len(f.disksOf(u.id)) != 2 {
+	if n := 2 * u.count(); m == nil || len(m.slaves) != n || len(f.sessions) != n || len(f.disksOf(u.id)) != n {
 		return fmt.Errorf("sessions %v, disks %v, maps %v", f.sessions, f.disks, f.maps)
 	}
 	for _, s := range f.sessions {

@@ -175,7 +175,7 @@ func (a *Attacher) remember(g goal, o *observed, p progress) {
 
 func (a *Attacher) rememberTarget(g goal, o *observed, p progress) {
 	for _, portal := range g.portals {
-		if g.noSecrets && !g.chapKnown && o.session(g.target, portal) == nil && o.node(g.target, portal) == nil && p.failed[portal] == nil {
+		if g.noSecrets && !g.chapKnown && g.lacks(portal, o) && o.node(g.target, portal) == nil && p.failed[portal] == nil {
 			// Somebody removed the record. Who has the secrets is asked for them by Refused.
 			p.failed[portal] = fmt.Errorf("%w: the node record with them is gone", attach.ErrCredentials)
 			a.outcome(portal, p.failed[portal])

@@ -60,7 +60,7 @@ func (l *linux) readDB(o *observed) error {
 				return err
 			}
 			if isOurs(raw) {
-				o.nodes = append(o.nodes, nodeFile{target: target, portal: portal, sum: sum(raw)})
+				o.nodes = append(o.nodes, nodeFile{target: target, portal: portal, sum: sum(raw), sessions: countOf(raw)})
 			}
 		}
 	}
@@ -77,6 +77,43 @@ func parseNodeName(s string) (netip.AddrPort, bool) {
 
 func isOurs(record []byte) bool {
 	return slices.Contains(strings.Split(string(record), "\n"), "iface.iscsi_ifacename = "+ifaceName)
+}
+
+// countOf reads keyCount. open-iscsi takes a record without it for one session.
+func countOf(record []byte) int {
+	for line := range strings.SplitSeq(string(record), "\n") {
+		if v, ok := strings.CutPrefix(line, keyCount+" = "); ok {
+			if n, err := strconv.Atoi(strings.TrimSpace(v)); err == nil {
+				return n
+			}
+		}
+	}
+	return 1
+}
+
+// withCount is a record with another keyCount. The rest stays as it is: the secrets in it are not
+// known to who detaches or heals.
+func withCount(record []byte, n int) []byte {
+	lines, line := strings.Split(string(record), "\n"), fmt.Sprintf("%s = %d", keyCount, n)
+	if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, keyCount+" = ") }); i >= 0 {
+		lines[i] = line
+	} else {
+		lines = slices.Insert(lines, max(0, slices.Index(lines, "# END RECORD")), line)
+	}
+	return []byte(strings.Join(lines, "\n"))
+}
+
+// setCount changes how many sessions a login makes.
+func (l *linux) setCount(n nodeRecord) error {
+	path := l.nodePath(n.target, n.portal)
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !isOurs(raw) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return l.writeDB(path, withCount(raw, n.sessions))
 }
 
 func (l *linux) writeNode(n nodeRecord) error {

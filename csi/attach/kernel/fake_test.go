@@ -28,6 +28,8 @@ type fake struct {
 	sizes map[naa]int64
 	down  map[netip.AddrPort]bool
 	wants map[netip.AddrPort]string // the CHAP secret that a portal asks for
+	most  map[netip.AddrPort]int    // how many sessions a portal accepts; 0: any number
+	files map[nodeFile][]byte       // the node records, by target and portal
 	lazy  bool                      // multipathd makes no map by itself
 	deaf  bool                      // nor when it is asked
 	open  bool                      // a process keeps maps open
@@ -50,7 +52,7 @@ type fake struct {
 
 func newFake(t *testing.T) *fake {
 	return &fake{t: t, observed: observed{boot: "boot-1", claimed: map[naa]bool{}}, shown: map[netip.AddrPort]map[uint64]naa{},
-		sizes: map[naa]int64{}, down: map[netip.AddrPort]bool{}, dieAt: -1}
+		sizes: map[naa]int64{}, down: map[netip.AddrPort]bool{}, files: map[nodeFile][]byte{}, dieAt: -1}
 }
 
 // show makes portals show a LUN, or all LUNs of a striped volume.
@@ -158,8 +160,11 @@ func (f *fake) act(s step) error {
 	case doIface:
 		f.iface = sum(renderIface(s.node.initiator))
 	case doNode:
-		f.nodes = slices.DeleteFunc(f.nodes, func(n nodeFile) bool { return n.target == s.node.target && n.portal == s.node.portal })
-		f.nodes = append(f.nodes, nodeFile{s.node.target, s.node.portal, sum(s.node.render())})
+		f.write(s.node, s.node.render())
+	case doCount:
+		if f.node(s.node.target, s.node.portal) != nil {
+			f.write(s.node, withCount(f.files[nodeFile{target: s.node.target, portal: s.node.portal}], s.node.sessions))
+		}
 	case doDropNode:
 		f.nodes = slices.DeleteFunc(f.nodes, func(n nodeFile) bool { return n.target == s.node.target && n.portal == s.node.portal })
 	case doLogin:
@@ -168,6 +173,7 @@ func (f *fake) act(s step) error {
 		if f.carries(s.session) {
 			f.harm("session %d is in use", s.session.sid)
 		}
+		f.keepsServing("logout", func(d disk) bool { return d.at.host == s.session.host })
 		f.sessions = slices.DeleteFunc(f.sessions, func(x session) bool { return x.sid == s.session.sid })
 		for _, d := range slices.Clone(f.disks) {
 			if d.at.host == s.session.host {
@@ -218,15 +224,46 @@ func (f *fake) login(n nodeRecord) error {
 	if want := f.wants[n.portal]; want != "" && (n.auth == nil || n.auth.Secret != want) {
 		return fmt.Errorf("refused: %w", attach.ErrCredentials)
 	}
-	if f.node(n.target, n.portal) == nil {
+	file := f.node(n.target, n.portal)
+	if file == nil {
 		f.harm("login without a node record at %s", n.portal)
+		return errors.New("no record")
 	}
-	if f.session(n.target, n.portal) == nil {
+	for have := len(f.to(n.target, n.portal)); have < file.sessions; have++ {
+		if f.most[n.portal] > 0 && have >= f.most[n.portal] {
+			return errors.New("no more sessions")
+		}
 		f.nextHost++
 		f.sessions = append(f.sessions, session{sid: f.nextHost, host: f.nextHost, iface: ifaceName, initiator: n.initiator, target: n.target,
 			portal: n.portal, connected: true})
 	}
 	return nil
+}
+
+func (f *fake) write(n nodeRecord, content []byte) {
+	f.nodes = slices.DeleteFunc(f.nodes, func(x nodeFile) bool { return x.target == n.target && x.portal == n.portal })
+	f.nodes = append(f.nodes, nodeFile{n.target, n.portal, sum(content), countOf(content)})
+	f.files[nodeFile{target: n.target, portal: n.portal}] = content
+}
+
+// keepsServing reports the removal of disks that takes the last path that works of a map.
+func (f *fake) keepsServing(what string, gone func(disk) bool) {
+	for _, m := range f.maps {
+		before, after := 0, 0
+		for _, name := range m.slaves {
+			d := f.named(name)
+			if d == nil || !slices.ContainsFunc(f.sessions, func(s session) bool { return s.host == d.at.host && s.connected }) {
+				continue
+			}
+			before++
+			if !gone(*d) {
+				after++
+			}
+		}
+		if before > 0 && after == 0 {
+			f.harm("%s takes the last path of %s", what, m.kernel)
+		}
+	}
 }
 
 func (f *fake) portalOf(host int) (p netip.AddrPort) {

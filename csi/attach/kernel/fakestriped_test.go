@@ -97,13 +97,13 @@ func (f *fake) actStripes(s step) error {
 func (f *fake) wholeStripes(a attach.Attachment) error {
 	u := must(f.t, a)
 	m := f.stripedOf(u.volume)
-	if m == nil || m.suspended || len(f.stripes) != 1 || len(f.sessions) != 2*len(u.endpoints()) {
+	if m == nil || m.suspended || len(f.stripes) != 1 || len(f.sessions) != 2*u.count()*len(u.endpoints()) {
 		return fmt.Errorf("sessions %v, striped %v", f.sessions, f.stripes)
 	}
 	var devices []string
 	for _, l := range u.each() {
 		b := f.mapOf(l.id)
-		if b == nil || len(b.slaves) != 2 || len(f.disksOf(l.id)) != 2 {
+		if b == nil || len(b.slaves) != 2*u.count() || len(f.disksOf(l.id)) != 2*u.count() {
 			return fmt.Errorf("disks %v, maps %v", f.disks, f.maps)
 		}
 		devices = append(devices, b.dev)

@@ -294,7 +294,7 @@ func TestHazard18LostPortal(t *testing.T) {
 	if err := a.Detach(t.Context(), "v1"); err != nil {
 		t.Fatal(err)
 	}
-	if len(f.sessions) != 2 || f.session(must(t, second).target, must(t, want).portals[1]) != nil {
+	if len(f.sessions) != 2 || len(f.to(must(t, second).target, must(t, want).portals[1])) > 0 {
 		t.Fatal(f.sessions)
 	}
 }

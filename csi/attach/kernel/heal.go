@@ -171,13 +171,11 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 			continue
 		}
 		g.heal = true
-		for _, end := range g.endpoints() {
-			g.relog = append(g.relog, stuck[end.target]...)
-		}
+		g.relog = stuck
 		g.others = besides(all, g.volume)
 		p.reread = p.reread || changes.of(g, o)
 		g.resize = p.reread
-		g.regroup = p.regroup(now, g, states, soon)
+		g.regroup = p.regroup(now, g, o, states, soon)
 		if until := p.acted.Add(p.rest); now.Before(until) {
 			soon(until)
 			continue
@@ -199,9 +197,9 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 		}
 		p.reread = p.reread && (err != nil || g.anyAway(o))
 		h.report(ctx, p, g, done, err)
-		for _, end := range g.endpoints() {
-			for _, portal := range end.portals {
-				if f, ok := h.a.failure(portal); ok && o.session(end.target, portal) == nil {
+		for _, t := range g.byTarget() {
+			for _, portal := range t.portals {
+				if f, ok := h.a.failure(portal); ok && t.lacks(portal, o) {
 					soon(f.over(true))
 				}
 			}
@@ -211,11 +209,11 @@ func (h *healer) pass(ctx context.Context, now time.Time) (next time.Time, acted
 	return next, acted
 }
 
-// regroup names the maps whose groups remain mixed.
-func (p *patient) regroup(now time.Time, g goal, states map[string]map[string]pathState, soon func(time.Time)) map[naa]bool {
+// regroup names the maps whose groups remain mixed or split.
+func (p *patient) regroup(now time.Time, g goal, o *observed, states map[string]map[string]pathState, soon func(time.Time)) map[naa]bool {
 	out := map[naa]bool{}
 	for _, l := range g.unit.each() {
-		if mixed(states[l.id.wwid()]) {
+		if of := states[l.id.wwid()]; mixed(of) || split(l, o, of) {
 			out[l.id] = true
 		}
 	}
@@ -262,7 +260,7 @@ func (h *healer) repair(ctx context.Context, g goal, o *observed) (done progress
 	if err != nil {
 		return done, err
 	}
-	if r == nil || r.Partial || r.Attachment.Generation != g.generation {
+	if r == nil || r.Partial || r.Attachment.Generation != g.generation || r.Attachment.SessionCount() != g.count() {
 		return done, nil // a call came in between
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, healLimit, errLimit)
@@ -288,18 +286,23 @@ func yieldTo(ctx context.Context, wanted <-chan struct{}) (_ context.Context, st
 	return ctx, func() { cancel(nil); wg.Wait() }
 }
 
-// stuck lists, by target, the portals that answer although our session to them is without a
-// connection for a while. iscsid logs in again by itself, with the secrets that it was given when
+// stuck lists the numbers of sessions of ours that are without a connection for a while although
+// their portals answer. iscsid logs in again by itself, with the secrets that it was given when
 // the session was made, and does not tell why that fails; a session that is made again has the
 // present ones, and if they are refused that is known.
-func (h *healer) stuck(ctx context.Context, now time.Time, o *observed, all []entry, soon func(time.Time)) map[iqn][]netip.AddrPort {
-	answered, out := map[int]time.Time{}, map[iqn][]netip.AddrPort{}
+func (h *healer) stuck(ctx context.Context, now time.Time, o *observed, all []entry, soon func(time.Time)) (out []int) {
+	answered, asked := map[int]time.Time{}, map[netip.AddrPort]bool{}
 	for _, s := range o.sessions {
 		if !s.ours() || s.connected || len(all) == 0 {
 			continue
 		}
 		soon(now.Add(askEvery))
-		if !h.a.host.answers(ctx, s.portal) {
+		answers, ok := asked[s.portal]
+		if !ok {
+			answers = h.a.host.answers(ctx, s.portal)
+			asked[s.portal] = answers
+		}
+		if !answers {
 			continue
 		}
 		since, ok := h.answered[s.sid]
@@ -308,7 +311,7 @@ func (h *healer) stuck(ctx context.Context, now time.Time, o *observed, all []en
 		}
 		answered[s.sid] = since
 		if now.Sub(since) >= stuckAfter {
-			out[s.target] = append(out[s.target], s.portal)
+			out = append(out, s.sid)
 		}
 	}
 	h.answered = answered

@@ -124,7 +124,8 @@ type unit struct {
 	initiator  iqn
 	endpoint   // the first one
 	further    []endpoint
-	leg        // unless it is striped
+	perPortal  int // sessions to each portal; 0: one
+	leg            // unless it is striped
 	legs       []leg
 	stripe     int64 // bytes
 }
@@ -146,6 +147,8 @@ type leg struct {
 	at  int // in unit.endpoints
 }
 
+// count is the number of sessions to each portal.
+func (u unit) count() int            { return max(u.perPortal, 1) }
 func (u unit) striped() bool         { return len(u.legs) > 0 }
 func (u unit) layout() stripe.Layout { return stripe.Layout{Count: len(u.legs), Size: u.stripe} }
 
@@ -218,7 +221,10 @@ func (u *unit) parseLUNs(a attach.Attachment) error {
 // parse checks an attachment; the error is ErrInvalid.
 func parse(a attach.Attachment) (u unit, err error) {
 	bad := func(key string, err error) error { return fmt.Errorf("%w: %s: %w", attach.ErrInvalid, key, err) }
-	u = unit{volume: a.VolumeID, generation: a.Generation}
+	u = unit{volume: a.VolumeID, generation: a.Generation, perPortal: a.Sessions}
+	if a.Sessions < 0 || a.Sessions > attach.MaxSessions {
+		return u, bad(attach.KeySessions, fmt.Errorf("%d is not in 1..%d", a.Sessions, attach.MaxSessions))
+	}
 	if err = u.parseLUNs(a); err != nil {
 		return u, err
 	}

@@ -21,12 +21,18 @@ const (
 	loginAttempts = 1 // before iscsiadm gives up; once logged in, iscsid tries for ever
 )
 
+// keyCount is the number of sessions that a login through a record makes. iscsiadm counts those
+// that are there and makes the others, each with an ISID of its own; nothing else reads the number,
+// so that a change does not concern sessions that are there (usr/session_mgmt.c of open-iscsi).
+const keyCount = "node.session.nr_sessions"
+
 // nodeRecord is one portal in open-iscsi's node database: everything that iscsid needs to log in
 // and to log in again. Never printed.
 type nodeRecord struct {
 	initiator, target iqn
 	portal            netip.AddrPort
 	auth, mutual      *attach.CHAP
+	sessions          int // that a login makes, with those that are there; 0: one
 }
 
 // String hides the secrets.
@@ -49,7 +55,7 @@ func (n nodeRecord) render() []byte {
 	line("node.session.initial_login_retry_max", loginAttempts)
 	line("node.session.cmds_max", 128)
 	line("node.session.queue_depth", 32)
-	line("node.session.nr_sessions", 1)
+	line(keyCount, max(n.sessions, 1))
 	if n.auth != nil {
 		line("node.session.auth.authmethod", "CHAP")
 		line("node.session.auth.username", n.auth.User)

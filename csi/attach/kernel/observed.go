@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 )
@@ -68,9 +69,10 @@ func (m dmMap) users() []string {
 
 // nodeFile is a record of ours in the node database of open-iscsi.
 type nodeFile struct {
-	target iqn
-	portal netip.AddrPort
-	sum    string // of its content, which may have a secret
+	target   iqn
+	portal   netip.AddrPort
+	sum      string // of its content, which may have a secret
+	sessions int    // that a login makes
 }
 
 // observed is what is there, whatever any record says.
@@ -85,14 +87,16 @@ type observed struct {
 	claimed  map[naa]bool // LUNs that multipath-tools have to take, even if find_multipaths says no
 }
 
-// session of ours to a portal of a target.
-func (o *observed) session(target iqn, portal netip.AddrPort) *session {
-	for i, s := range o.sessions {
+// to lists the sessions of ours to a portal of a target, the oldest first: the kernel numbers
+// sessions upwards, while the numbers of SCSI hosts are used again.
+func (o *observed) to(target iqn, portal netip.AddrPort) (out []session) {
+	for _, s := range o.sessions {
 		if s.ours() && s.target == target && s.portal == portal {
-			return &o.sessions[i]
+			out = append(out, s)
 		}
 	}
-	return nil
+	slices.SortFunc(out, func(a, b session) int { return cmp.Compare(a.sid, b.sid) })
+	return out
 }
 
 func (o *observed) disk(at hctl) *disk {
@@ -155,6 +159,11 @@ func (o *observed) usedBeside(d disk, id naa) bool {
 // oursOn tells whether a SCSI host belongs to a session of ours.
 func (o *observed) oursOn(host int) bool {
 	return slices.ContainsFunc(o.sessions, func(s session) bool { return s.ours() && s.host == host })
+}
+
+// idle tells whether no device is made of the disks behind a session.
+func (o *observed) idle(s session) bool {
+	return !slices.ContainsFunc(o.disks, func(d disk) bool { return d.at.host == s.host && len(d.holders) > 0 })
 }
 
 // carries tells whether ending a session would take the last path of a map that somebody uses, or a

@@ -31,6 +31,8 @@ func (l *linux) do(ctx context.Context, s step) error {
 		return l.writeDB(l.ifacePath(), renderIface(s.node.initiator))
 	case doNode:
 		return l.writeNode(s.node)
+	case doCount:
+		return l.setCount(s.node)
 	case doDropNode:
 		return l.dropNode(s.node.target, s.node.portal)
 	case doLogin:

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-
-	"github.com/gemel-storage/gemel/csi/attach"
 )
 
 // goal is what a call wants of one attachment.
@@ -22,11 +20,11 @@ type goal struct {
 	others []unit
 	// heal: no call has requested it. What a call would force, wait for or refuse is left alone.
 	heal bool
-	// relog are portals whose session, if it has no connection, is made again: iscsid logs in again
-	// with what it was given first.
-	relog []netip.AddrPort
+	// relog are the numbers of sessions that are made again if they have no connection: iscsid logs
+	// in again with what it was given first.
+	relog []int
 	// regroup has multipathd group the paths of these maps again: paths of both nodes were in one
-	// group for a while.
+	// group for a while, or those of one node in two.
 	regroup map[naa]bool
 	// noSecrets: the sessions authenticate, and the secrets are not known here. Without its node
 	// record, a portal is not logged in to.
@@ -60,16 +58,6 @@ func (g goal) byTarget() []goal {
 	return out
 }
 
-// used lists the portals of the goal's target that other attachments have.
-func (g goal) used() (portals []netip.AddrPort) {
-	for _, o := range g.others {
-		if o.target == g.target {
-			portals = append(portals, o.portals...)
-		}
-	}
-	return portals
-}
-
 // taken tells whether another attachment has the LUN's address by now.
 func (g goal) taken() bool {
 	return slices.ContainsFunc(g.others, func(u unit) bool { return u.target == g.target && u.lun == g.lun })
@@ -81,6 +69,7 @@ type verb string
 const (
 	doIface    verb = "write the iSCSI interface record"
 	doNode     verb = "write the node record"
+	doCount    verb = "set the number of sessions in the node record"
 	doLogin    verb = "log in"
 	doLogout   verb = "log out"
 	doDropNode verb = "remove the node record"
@@ -113,7 +102,7 @@ const (
 // the target's lock.
 func (v verb) onSessions() bool {
 	switch v {
-	case doIface, doNode, doLogin, doLogout, doDropNode:
+	case doIface, doNode, doCount, doLogin, doLogout, doDropNode:
 		return true
 	}
 	return false
@@ -122,7 +111,7 @@ func (v verb) onSessions() bool {
 // step has the fields that its verb needs.
 type step struct {
 	do      verb
-	node    nodeRecord // doIface, doNode, doLogin, doDropNode
+	node    nodeRecord // doIface, doNode, doCount, doLogin, doDropNode
 	session session    // doLogout
 	at      hctl       // doScan
 	disk    disk       // doDelete, doRescan, doIdentify, doAddPath
@@ -132,11 +121,13 @@ type step struct {
 
 	volume   string    // doMakeStripes
 	table    string    // doMakeStripes, doGrowStripes
-	sessions []session // doAwaitSession: any of them
+	sessions []session // doAwaitSession: any of them; doLogin: those that are there
 }
 
 func (s step) String() string {
 	switch s.do {
+	case doCount:
+		return fmt.Sprintf("%s: %d, %s", s.do, s.node.sessions, s.node)
 	case doNode, doLogin, doDropNode:
 		return fmt.Sprintf("%s: %s", s.do, s.node)
 	case doLogout:
@@ -161,6 +152,7 @@ type key struct {
 	portal netip.AddrPort
 	at     hctl
 	id     naa // of a map; none: of the striped one
+	sid    int // of the session; of a login: of the newest one that is there
 }
 
 func (s step) key() key {
@@ -171,7 +163,11 @@ func (s step) key() key {
 	case doDelete, doRescan, doIdentify, doAddPath:
 		k.at = s.disk.at
 	case doLogout:
-		k.portal = s.session.portal
+		k.portal, k.sid = s.session.portal, s.session.sid
+	case doLogin:
+		for _, have := range s.sessions {
+			k.sid = max(k.sid, have.sid)
+		}
 	case doAwaitSession: // which all LUNs of a target wait for
 		k.id = naa{}
 		if len(s.sessions) > 0 {
@@ -245,72 +241,8 @@ func planAll(parts []goal, what string, o *observed, p progress, f func(goal, *o
 	return nil, err
 }
 
-// planSessions: one session of ours to every portal, none to any other portal.
-func planSessions(g goal, o *observed, p progress) (steps []step, err error) {
-	for _, portal := range g.portals {
-		n := nodeRecord{initiator: g.initiator, target: g.target, portal: portal, auth: g.auth, mutual: g.mutual}
-		s := o.session(g.target, portal)
-		if s != nil && s.initiator != g.initiator {
-			// Under another name, from before this one was made: no LUN is mapped to that any more.
-			if o.carries(*s) {
-				return nil, fmt.Errorf("%w: session %d to %s has the initiator name %s and is in use", attach.ErrBusy, s.sid, portal, s.initiator)
-			}
-			return []step{{do: doLogout, session: *s}}, nil
-		}
-		if s != nil && !s.connected && slices.Contains(g.relog, portal) && !o.carries(*s) {
-			// One at a time: the next may be the last path by then.
-			if out := (step{do: doLogout, session: *s}); p.done(out) == 0 {
-				return append(steps, out), nil
-			}
-		}
-		have := o.node(g.target, portal)
-		lost := have == nil && g.noSecrets && !g.chapKnown
-		if have == nil && !lost || have != nil && g.chapKnown && have.sum != sum(n.render()) {
-			if st := (step{do: doNode, node: n}); p.done(st) == 0 {
-				steps = append(steps, st)
-			}
-		}
-		if s == nil && p.failed[portal] == nil && !lost {
-			steps = append(steps, step{do: doLogin, node: n})
-		}
-	}
-	if i := (step{do: doIface, node: nodeRecord{initiator: g.initiator}}); o.iface != sum(renderIface(g.initiator)) && p.done(i) == 0 {
-		steps = append([]step{i}, steps...)
-	}
-	return append(steps, strays(g, o)...), nil
-}
-
-// strays are sessions and records of the target for portals that no attachment has.
-func strays(g goal, o *observed) (steps []step) {
-	keep := g.used()
-	if !g.absent {
-		keep = append(keep, g.portals...)
-	}
-	for _, s := range o.sessions {
-		if s.ours() && s.target == g.target && !slices.Contains(keep, s.portal) && !o.carries(s) {
-			steps = append(steps, step{do: doLogout, session: s})
-		}
-	}
-	for _, n := range o.nodes {
-		if n.target == g.target && !slices.Contains(keep, n.portal) {
-			steps = append(steps, step{do: doDropNode, node: nodeRecord{target: n.target, portal: n.portal}})
-		}
-	}
-	return steps
-}
-
 // address is where the kernel shows the LUN behind a session.
 func (g goal) address(s session) hctl { return hctl{host: s.host, target: s.targetID, lun: g.lun} }
-
-// sessions to the portals, connected or not.
-func (g goal) sessions(o *observed) (out []session) {
-	for _, portal := range g.portals {
-		if s := o.session(g.target, portal); s != nil {
-			out = append(out, *s)
-		}
-	}
-	return out
-}
 
 // anyAway is away for any LUN of the attachment.
 func (g goal) anyAway(o *observed) bool {
@@ -324,22 +256,15 @@ func (g goal) away(o *observed) bool {
 
 // up lists the sessions over which the LUN can be reached now.
 func (g goal) up(o *observed) (out []session) {
-	for _, portal := range g.portals {
-		if s := o.session(g.target, portal); s != nil && s.connected {
-			out = append(out, *s)
-		}
-	}
-	return out
+	return slices.DeleteFunc(g.sessions(o), func(s session) bool { return !s.connected })
 }
 
 // paths lists the disks that are what they should be: behind a session to one of the portals, at
 // the LUN's address, with its WWID.
 func (g goal) paths(o *observed) (out []disk) {
-	for _, portal := range g.portals {
-		if s := o.session(g.target, portal); s != nil {
-			if d := o.disk(g.address(*s)); d != nil && d.id == g.id {
-				out = append(out, *d)
-			}
+	for _, s := range g.sessions(o) {
+		if d := o.disk(g.address(s)); d != nil && d.id == g.id {
+			out = append(out, *d)
 		}
 	}
 	return out

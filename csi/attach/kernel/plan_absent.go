@@ -18,10 +18,10 @@ func planAbsent(g goal, o *observed, p progress) (steps []step, err error) {
 	if steps, err = planEach(g, o, p, planLUNAbsent); err != nil || len(steps) > 0 {
 		return steps, err
 	}
-	// Sessions go with the last attachment that uses them. What something still holds that no
+	// Sessions go with the last attachment that needs them. What something still holds that no
 	// record knows of stays.
 	for _, t := range g.byTarget() {
-		steps = append(steps, strays(t, o)...)
+		steps = append(steps, strays(t, o, p)...)
 	}
 	return steps, nil
 }

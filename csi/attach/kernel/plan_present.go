@@ -26,14 +26,13 @@ func planPaths(g goal, o *observed, p progress) (steps []step, err error) {
 		return []step{{do: doClaim, id: g.id}}, nil
 	}
 	var expected []hctl
-	for _, portal := range g.portals {
-		if s := o.session(g.target, portal); s != nil {
-			expected = append(expected, g.address(*s))
-		}
+	for _, s := range g.sessions(o) {
+		expected = append(expected, g.address(s))
 	}
-	// Of an earlier publish under another LUN number: it leads nowhere, or to another LUN.
 	for _, d := range o.disksOf(g.id) {
-		if o.oursOn(d.at.host) && !slices.Contains(expected, d.at) {
+		// Of an earlier publish under another LUN number: it leads nowhere, or to another LUN. Or
+		// behind a session that the volume does not need: that may be the last path that works.
+		if o.oursOn(d.at.host) && !slices.Contains(expected, d.at) && (d.at.lun != g.lun || g.served(o)) {
 			steps = append(steps, step{do: doDelete, disk: d})
 		}
 	}
@@ -48,6 +47,16 @@ func planPaths(g goal, o *observed, p progress) (steps []step, err error) {
 		steps = append(steps, more...)
 	}
 	return steps, nil
+}
+
+// served tells whether the map of the LUN, if there is one, has a path that works among those that
+// it should have.
+func (g goal) served(o *observed) bool {
+	m := o.mapOf(g.id)
+	return m == nil || slices.ContainsFunc(g.up(o), func(s session) bool {
+		d := o.disk(g.address(s))
+		return d != nil && d.id == g.id && slices.Contains(m.slaves, d.name)
+	})
 }
 
 // planPath looks at one address. LUN numbers are used again some time, and the kernel keeps what it
@@ -87,9 +96,9 @@ func planPath(g goal, o *observed, p progress, at hctl) ([]step, error) {
 func unreachable(g goal, o *observed, p progress) error {
 	err := fmt.Errorf("%w: no portal of %s can be reached", attach.ErrFailed, g.target)
 	for _, portal := range g.portals {
-		switch f, s := p.failed[portal], o.session(g.target, portal); {
-		case s != nil && !s.connected:
-			err = fmt.Errorf("%w; %s: the session is %s", err, portal, s.state)
+		switch f, s := p.failed[portal], g.sessionsTo(portal, o); {
+		case len(s) > 0 && !s[0].connected:
+			err = fmt.Errorf("%w; %s: the session is %s", err, portal, s[0].state)
 		case f != nil:
 			err = fmt.Errorf("%w; %s: %w", err, portal, f)
 		}

@@ -25,7 +25,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) sessionsUp() *world {
 	for i, p := range w.u.portals {
 		n := nodeRecord{initiator: w.u.initiator, target: w.u.target, portal: p}
-		w.nodes = append(w.nodes, nodeFile{w.u.target, p, sum(n.render())})
+		w.nodes = append(w.nodes, nodeFile{w.u.target, p, sum(n.render()), 1})
 		w.sessions = append(w.sessions, session{sid: i + 1, host: i, iface: ifaceName, initiator: w.u.initiator, target: w.u.target, portal: p, connected: true})
 	}
 	return w
@@ -125,6 +125,12 @@ func TestPlan(t *testing.T) {
 			w.maps = []dmMap{{kernel: "dm-4", id: other, slaves: []string{"adisk"}}}
 			return w
 		}, goal{absent: true}, []verb{doLogout, doDropNode, doDropNode}, nil},
+		{"15: the last path of such a user", func(w *world) *world {
+			w.sessionsUp().path(0, 8, other)
+			w.sessions, w.disks[0].holders = w.sessions[:1], []string{"dm-4"}
+			w.maps = []dmMap{{kernel: "dm-4", id: other, slaves: []string{"adisk"}}}
+			return w
+		}, goal{absent: true}, []verb{doDropNode, doDropNode}, nil},
 		{"nothing there", func(w *world) *world { return w }, goal{absent: true}, nil, nil},
 		{"26: forced, users and all", func(w *world) *world { w.all(); w.maps[0].mounts = []string{"/mnt"}; return w }, goal{absent: true, force: true},
 			[]verb{doFail, doDelete, doDelete, doWipe, doUnmount}, nil},

@@ -30,8 +30,8 @@ func (a *Attacher) Refused(ctx context.Context) (out []attach.Refusal, err error
 		return nil, err
 	}
 	for _, e := range read {
-		for i, end := range e.goal.endpoints() {
-			if a.refused(end, o) {
+		for i, t := range e.goal.byTarget() {
+			if a.refused(t.unit, o) {
 				at := e.record.Attachment
 				out = append(out, attach.Refusal{VolumeID: at.VolumeID, Pair: at.Targets()[i].Pair})
 			}
@@ -40,11 +40,11 @@ func (a *Attacher) Refused(ctx context.Context) (out []attach.Refusal, err error
 	return out, nil
 }
 
-func (a *Attacher) refused(e endpoint, o *observed) bool {
+func (a *Attacher) refused(u unit, o *observed) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, portal := range e.portals {
-		if a.logins[portal].refused && o.session(e.target, portal) == nil {
+	for _, portal := range u.portals {
+		if a.logins[portal].refused && u.lacks(portal, o) {
 			return true
 		}
 	}
@@ -99,8 +99,14 @@ func (a *Attacher) Renew(ctx context.Context, of attach.Refusal, auth, mutual *a
 		a.forgive(e)
 		for _, portal := range e.portals {
 			n := nodeRecord{initiator: u.initiator, target: e.target, portal: portal, auth: auth, mutual: mutual}
-			if have := o.node(e.target, portal); have == nil || have.sum != sum(n.render()) {
-				g.relog = append(g.relog, portal)
+			have := o.node(e.target, portal)
+			if have != nil {
+				n.sessions = have.sessions // only the secrets matter
+			}
+			if have == nil || have.sum != sum(n.render()) {
+				for _, s := range o.to(e.target, portal) {
+					g.relog = append(g.relog, s.sid)
+				}
 			}
 		}
 	}

@@ -112,32 +112,33 @@ func (a *Attacher) Paths(ctx context.Context) (out []attach.Status, err error) {
 var sysfsStates = map[string]alua.State{"active/optimized": alua.Optimized, "active/non-optimized": alua.NonOptimized,
 	"standby": alua.Standby, "unavailable": alua.Unavailable, "transitioning": alua.Transitioning}
 
-// paths describes every portal's path. What multipathd does not say is concluded from what the
-// kernel shows.
+// paths describes the path of every session to every portal. What multipathd does not say is
+// concluded from what the kernel shows.
 func paths(u unit, o *observed, m *dmMap, ask func(dmMap) map[string]pathState, failed func(netip.AddrPort) error) []attach.Path {
 	var known map[string]pathState
 	if m != nil {
 		known = ask(*m)
 	}
 	g := goal{unit: u}
-	out := make([]attach.Path, len(u.portals))
+	out := make([]attach.Path, len(u.portals)*u.count())
 	best := -1
-	for i, portal := range u.portals {
-		p := &out[i]
-		*p = attach.Path{Portal: portal.String(), State: alua.Unavailable}
-		s := o.session(u.target, portal)
-		if s == nil {
+	for i := range out {
+		p, portal, number := &out[i], u.portals[i/u.count()], i%u.count()
+		*p = attach.Path{Session: number, Portal: portal.String(), State: alua.Unavailable}
+		all := u.sessionsTo(portal, o)
+		if number >= len(all) {
 			p.LastError = "no session"
 			if f := failed(portal); f != nil {
 				p.LastError, p.Refused = fmt.Sprintf("no session: %v", f), errors.Is(f, attach.ErrCredentials)
 			}
 			continue
 		}
+		s := all[number]
 		if !s.connected {
 			p.LastError = "the session is " + s.state
 			continue
 		}
-		d := o.disk(g.address(*s))
+		d := o.disk(g.address(s))
 		switch {
 		case d == nil:
 			p.LastError = "the LUN does not show up at this portal"
@@ -173,9 +174,13 @@ func paths(u unit, o *observed, m *dmMap, ask func(dmMap) map[string]pathState, 
 			best = i
 		}
 	}
-	// Before the first I/O, and without multipathd: it will go to the best path.
+	// Before the first I/O, and without multipathd: it will go to the best path, and to those of
+	// the same node that are as good.
 	if best >= 0 && !slices.ContainsFunc(out, func(p attach.Path) bool { return p.Current }) {
-		out[best].Current = true
+		for i := range out {
+			p := &out[i]
+			p.Current = p.Connected && p.Portal == out[best].Portal && p.State == out[best].State
+		}
 	}
 	return out
 }
