@@ -8,11 +8,11 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 // shown life within proofMax: a connection can break in a moment.
 //
 // A host that has continued did so by a command (docs/decisions/0015). Here that would be said of
-// nearly every write, for hosts use their sessions in turn. But a write that takes effect late does
-// harm only where another one has begun since: elsewhere the host has repeated it, and it writes
-// what is there. So a write over one of several sessions starts only if no other nexus has been
-// given a write to a part of its range since the last sign of life of its own. Otherwise its host
-// is asked for a sign, and the write waits for a round trip.
+// nearly every write, for hosts use their sessions in turn. But a host that has continued over
+// another session has repeated the write there, in the same range. So a write over one of several
+// sessions starts only if no other nexus has been given a write to a part of its range since the
+// last sign of life of its own. Otherwise its host is asked for a sign, and the write waits for a
+// round trip.
 //
 // The table is of the node where the sessions are, also for what it forwards: a write counts from
 // when this node hands it over, which is later than when its host had sent it.
