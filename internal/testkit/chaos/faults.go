@@ -29,12 +29,9 @@ func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup
 	peer := 1 - f.Node
 	switch f.Kind {
 	case Kill:
-		return r.pair.Kill(f.Node)
+		r.kill(wg, f.Node)
 	case KillBoth:
-		for i := range harness.Names { // at once; waiting for their end comes after
-			r.signal(i, syscall.SIGKILL)
-		}
-		return errors.Join(r.pair.Kill(f.Node), r.pair.Kill(peer))
+		r.kill(wg, f.Node, peer)
 	case Terminate:
 		wg.Go(func() {
 			if err := r.pair.Term(f.Node); err != nil {
@@ -87,7 +84,9 @@ func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup
 		r.rec.noSpace.Store(true)
 		wg.Go(func() { r.breakDisk(ctx, f) })
 	case ReplacedDisk, DamagedFiles:
-		return r.pair.Kill(f.Node)
+		// What another fault has stuck on the disk gets its answer: nothing can be taken out below
+		// a process that waits for it.
+		return errors.Join(r.setDisk(f.Node, slowdisk.Knobs{}), r.pair.Kill(f.Node))
 	case DamageRunning:
 		wg.Go(func() { r.damageRunning(f) })
 	case DamageStopped:
@@ -151,6 +150,21 @@ func (r *rig) heal() error {
 	return err
 }
 
+// kill ends nodes at once. Their end waits for the disk, which may be stuck by another fault of the
+// episode until the goroutine that is here ends that one.
+func (r *rig) kill(wg *sync.WaitGroup, nodes ...int) {
+	for _, i := range nodes {
+		r.signal(i, syscall.SIGKILL)
+	}
+	for _, i := range nodes {
+		wg.Go(func() {
+			if err := r.pair.Kill(i); err != nil {
+				fmt.Fprintf(r.w, "  kill %s: %v\n", harness.Names[i], err)
+			}
+		})
+	}
+}
+
 // signal is for a process that may have been killed by another fault.
 func (r *rig) signal(i int, s syscall.Signal) {
 	if r.pair.PID(i) != 0 {
@@ -158,11 +172,11 @@ func (r *rig) signal(i int, s syscall.Signal) {
 	}
 }
 
-// restart starts a node that a fault has ended, unless it could not reach the arbiter: then it
-// would refuse to start, and a supervisor would come back later, as heal does. The harness starts
-// one again that has ended because it left.
+// restart starts a node that a fault has ended, unless it could not reach the arbiter, or waits for
+// its disk before it ends: then it would refuse to start, and a supervisor would come back later,
+// as heal does. The harness starts one again that has ended because it left.
 func (r *rig) restart(i int) error {
-	if r.pair.PID(i) != 0 || r.pair.Waits(i) {
+	if r.pair.PID(i) != 0 || r.pair.Waits(i) || r.pair.Ending(i) {
 		return nil
 	}
 	if _, err := os.Stat(r.arbiterPath(i) + "/"); err != nil {

@@ -106,6 +106,22 @@ func (p *Pair) Waits(i int) bool {
 	return p.super[i].waits
 }
 
+// Ending reports that a node's process was told to end, and has not: it may wait for its disk.
+func (p *Pair) Ending(i int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pr := p.last[i]
+	if pr == nil || p.procs[i] == pr {
+		return false
+	}
+	select {
+	case <-pr.done:
+		return false
+	default:
+		return true
+	}
+}
+
 // hold keeps a node from being started again; the caller holds mu.
 func (p *Pair) hold(i int) {
 	s := &p.super[i]
