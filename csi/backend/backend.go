@@ -114,7 +114,7 @@ type CreateVolume struct {
 	// Sessions of a worker to each portal; 0: as the worker says. Only a backend that needs a
 	// cluster has them.
 	Sessions int
-	Mutable   // empty fields: the pair chooses the node, write-back
+	Mutable  // empty fields: the pair chooses the node, write-back
 }
 
 // Publish is a request to publish a volume to a host.
