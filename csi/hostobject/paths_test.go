@@ -9,7 +9,7 @@ import (
 )
 
 // A LUN counts once at a portal. A session that is missing beside others costs no redundancy, and
-// is told of.
+// is reported.
 func TestSeveralSessionsToAPortal(t *testing.T) {
 	a := attach.Attachment{VolumeID: "v", TargetIQN: "iqn.t", Portals: []string{"a:1", "b:1"}, Sessions: 2}
 	st := attach.Status{Attachment: a, Paths: []attach.Path{

@@ -128,20 +128,8 @@ func severalLUNs(n int) func(context.Context, *bench, testCase) ([]results.Row, 
 // severalSessions deals the same depth to several hosts of one LUN; the peer is one of them.
 func severalSessions(n int) func(context.Context, *bench, testCase) ([]results.Row, error) {
 	return func(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-		p, err := b.pair(ctx, sysDefault)
+		l, one, err := b.oneSession(ctx, fmt.Sprintf("shared-by-%d", n))
 		if err != nil {
-			return nil, err
-		}
-		l, err := p.CreateLUN(ctx, fmt.Sprintf("shared-by-%d", n), b.o.size)
-		if err != nil {
-			return nil, err
-		}
-		one, err := l.Serve(ctx, "one_session", rig.Both)
-		if err != nil {
-			return nil, err
-		}
-		b.keepOpen(sysDefault, one.Device)
-		if err := b.fill(ctx, one); err != nil {
 			return nil, err
 		}
 		many := *one

@@ -42,20 +42,8 @@ func sessionCases() []testCase {
 // session of another host.
 func sessionsBesideOne(w load.Workload, open func(context.Context, *rig.LUN) (load.Device, error), note string) func(context.Context, *bench, testCase) ([]results.Row, error) {
 	return func(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-		p, err := b.pair(ctx, sysDefault)
+		l, one, err := b.oneSession(ctx, c.name)
 		if err != nil {
-			return nil, err
-		}
-		l, err := p.CreateLUN(ctx, c.name, b.o.size)
-		if err != nil {
-			return nil, err
-		}
-		one, err := l.Serve(ctx, "one_session", rig.Both)
-		if err != nil {
-			return nil, err
-		}
-		b.keepOpen(sysDefault, one.Device)
-		if err := b.fill(ctx, one); err != nil {
 			return nil, err
 		}
 		several := *one
@@ -66,6 +54,24 @@ func sessionsBesideOne(w load.Workload, open func(context.Context, *rig.LUN) (lo
 		b.keepOpen(sysDefault, several.Device)
 		return b.compare(ctx, comparison{name: c.name, w: w, arms: []arm{{served: &several}, {served: one}}, note: note})
 	}
+}
+
+// oneSession opens a filled LUN of its own over one session to each portal.
+func (b *bench) oneSession(ctx context.Context, lun string) (*rig.LUN, *rig.Served, error) {
+	p, err := b.pair(ctx, sysDefault)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := p.CreateLUN(ctx, lun, b.o.size)
+	if err != nil {
+		return nil, nil, err
+	}
+	one, err := l.Serve(ctx, "one_session", rig.Both)
+	if err != nil {
+		return nil, nil, err
+	}
+	b.keepOpen(sysDefault, one.Device)
+	return l, one, b.fill(ctx, one)
 }
 
 // turns are sessions of one host that take turns, whatever each has under way.
