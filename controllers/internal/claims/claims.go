@@ -55,11 +55,22 @@ func Record(ctx context.Context, c client.Reader, rec events.EventRecorder, luns
 	return told
 }
 
-// choose returns at most Limit LUNs, in an order that does not change: those that are told of a
-// loss are told of its end, as long as the same LUNs are in use.
+// handleOf is the handle of a LUN's volume: of a leg, that of the striped volume.
+func handleOf(lu *v1alpha1.LogicalUnit) string {
+	if lu.Spec.Leg != nil {
+		return lu.Spec.Leg.Of
+	}
+	return lu.Name
+}
+
+// choose returns at most Limit LUNs, of as many volumes, in an order that does not change: those
+// that are told of a loss are told of its end, as long as the same LUNs are in use.
 func choose(luns []*v1alpha1.LogicalUnit) []*v1alpha1.LogicalUnit {
 	list := slices.DeleteFunc(slices.Clone(luns), func(lu *v1alpha1.LogicalUnit) bool { return lu.Spec.Volume == nil || lu.Spec.Volume.Name == "" })
-	slices.SortFunc(list, func(a, b *v1alpha1.LogicalUnit) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b *v1alpha1.LogicalUnit) int {
+		return cmp.Or(cmp.Compare(handleOf(a), handleOf(b)), cmp.Compare(a.Name, b.Name))
+	})
+	list = slices.CompactFunc(list, func(a, b *v1alpha1.LogicalUnit) bool { return handleOf(a) == handleOf(b) })
 	turn, turns := map[string]int{}, map[string]int{} // by LogicalUnit, by namespace
 	for _, lu := range list {
 		ns := lu.Spec.Volume.Namespace
@@ -77,7 +88,7 @@ func claimOf(ctx context.Context, c client.Reader, lu *v1alpha1.LogicalUnit) *co
 		return nil
 	}
 	ref, src := pv.Spec.ClaimRef, pv.Spec.CSI
-	if src == nil || src.Driver != v1alpha1.DriverName || src.VolumeHandle != lu.Name || ref == nil || pv.Status.Phase != corev1.VolumeBound {
+	if src == nil || src.Driver != v1alpha1.DriverName || src.VolumeHandle != handleOf(lu) || ref == nil || pv.Status.Phase != corev1.VolumeBound {
 		return nil
 	}
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}

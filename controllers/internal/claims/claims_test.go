@@ -65,6 +65,17 @@ func TestClaimsOfOtherVolumesAreLeftOut(t *testing.T) {
 	if got := <-rec.Events; !strings.HasPrefix(got, "Warning Lost %d ä%d ä") || len(got) > 1024 || !utf8.ValidString(got) {
 		t.Error(got)
 	}
+	// A striped volume is told once, whichever of its LUNs it concerns.
+	legs := []*v1alpha1.LogicalUnit{lun("app", "good"), lun("app", "good")}
+	for i, leg := range legs {
+		leg.Name, leg.Spec.Leg = v1alpha1.LegName("good", i+1), &v1alpha1.Leg{Of: "good"}
+	}
+	for _, list := range [][]*v1alpha1.LogicalUnit{legs, legs[1:], append(legs, list[0])} {
+		if told := Record(t.Context(), c, rec, list, e); told != 1 || len(rec.Events) != 1 {
+			t.Fatalf("of a striped volume: %d told, %d events", told, len(rec.Events))
+		}
+		<-rec.Events
+	}
 	if ref := claimOf(t.Context(), c, list[0]); ref.Kind != "PersistentVolumeClaim" || ref.Namespace != "app" || ref.Name != "claim-good" || ref.UID != "uid-good" {
 		t.Errorf("%+v", ref)
 	}
