@@ -18,8 +18,8 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 // when this node hands it over, which is later than when its host had sent it.
 
 const (
-	granule     = 4096 // bytes: what is remembered of a range
-	granules    = 1 << 13
+	granules    = 1 << granuleBits // entries of a table
+	granuleBits = 13
 	besideFor   = 10_000_000_000 // ns for which a host counts as one with several sessions, since it last used another one
 	besideUnits = 60_000_000_000 // ns after which what is remembered of a LUN is forgotten, without such a host
 	besideIDs   = 1 << 10        // sessions that are told apart
@@ -86,7 +86,7 @@ func (m *Machine) overwritten(now int64, o *Op) bool {
 	}
 	u := o.unit
 	if u.wrote == nil {
-		u.wrote = newWrote(now)
+		u.wrote = newWrote(now, m.cfg.Granule)
 	}
 	u.wrote.used = now
 	if u.wrote.calm(o.Cmd, o.Cmd.Liveness.At()) {
@@ -117,6 +117,7 @@ func (m *Machine) tickBeside(now int64) {
 // wrote is when writes to a LUN were handed over, and of which nexus. It is a table of fixed size,
 // in which ranges may share an entry: then a host is asked once more than is needed.
 type wrote struct {
+	size  int64 // bytes of a granule
 	since int64 // anybody may have written anywhere until then
 	used  int64
 	ids   map[nexusLife]uint32
@@ -134,8 +135,8 @@ type wroteSlot struct {
 	id        uint32
 }
 
-func newWrote(now int64) *wrote {
-	return &wrote{since: now, used: now, ids: map[nexusLife]uint32{}}
+func newWrote(now, granule int64) *wrote {
+	return &wrote{size: granule, since: now, used: now, ids: map[nexusLife]uint32{}}
 }
 
 func (w *wrote) id(s *scsi.Op) uint32 {
@@ -150,10 +151,10 @@ func (w *wrote) id(s *scsi.Op) uint32 {
 
 func (w *wrote) note(now int64, s *scsi.Op) {
 	if len(w.ids) >= besideIDs {
-		*w = *newWrote(now)
+		*w = *newWrote(now, w.size)
 	}
 	id := w.id(s)
-	if !eachGranule(s, func(i uint64) bool {
+	if !w.each(s, func(i uint64) bool {
 		x := &w.slots[i]
 		if x.id != id {
 			x.other, x.id = x.at, id
@@ -172,7 +173,7 @@ func (w *wrote) calm(s *scsi.Op, sign int64) bool {
 		return false
 	}
 	id, ok := w.id(s), true
-	wide := !eachGranule(s, func(i uint64) bool {
+	wide := !w.each(s, func(i uint64) bool {
 		x := &w.slots[i]
 		at := x.at
 		if x.id == id {
@@ -192,19 +193,19 @@ func (w *wrote) calm(s *scsi.Op, sign int64) bool {
 	return true
 }
 
-// eachGranule calls f with the entry of each granule of a write, until f returns false. It returns
-// false if there are more granules than entries.
-func eachGranule(s *scsi.Op, f func(i uint64) bool) bool {
+// each calls f with the entry of each granule of a write, until f returns false. It returns false
+// if there are more granules than entries.
+func (w *wrote) each(s *scsi.Op, f func(i uint64) bool) bool {
 	total := int64(0)
 	for _, r := range s.Ranges {
-		total += r.Len/granule + 2
+		total += r.Len/w.size + 2
 	}
-	if total+s.Len/granule+2 > granules {
+	if total+s.Len/w.size+2 > granules {
 		return false
 	}
 	span := func(off, length int64) bool {
-		for g := off / granule; g*granule < off+length; g++ {
-			if !f(uint64(g) * 0x9e3779b97f4a7c15 >> (64 - 13)) {
+		for g := off / w.size; g*w.size < off+length; g++ {
+			if !f(uint64(g) * 0x9e3779b97f4a7c15 >> (64 - granuleBits)) {
 				return false
 			}
 		}

@@ -198,7 +198,7 @@ func TestWroteTable(t *testing.T) {
 	op := func(session byte, off, length int64) *scsi.Op {
 		return &scsi.Op{Kind: scsi.OpWrite, Off: off, Len: length, Nexus: scsi.NexusID{Initiator: "h", ISID: [6]byte{session}}}
 	}
-	w := newWrote(10)
+	w := newWrote(10, 4096)
 	if w.calm(op(1, 0, 512), 9) || !w.calm(op(1, 0, 512), 10) {
 		t.Error("what was before the table")
 	}
@@ -220,7 +220,7 @@ func TestWroteTable(t *testing.T) {
 	if w.calm(op(1, 4096, 1), 39) || !w.calm(op(1, 4096, 1), 40) || w.calm(op(2, 4096, 1), 49) || w.calm(op(3, 4096, 1), 49) {
 		t.Error("of several sessions")
 	}
-	wide := int64(granules) * granule
+	wide := int64(granules) * 4096
 	if w.calm(op(2, 0, wide), 49) || !w.calm(op(2, 0, wide), 50) {
 		t.Error("a wide write is judged by all that is remembered")
 	}

@@ -60,6 +60,7 @@ type Config struct {
 	ArbiterMax  time.Duration
 	MirrorMax   time.Duration // Dm, default 5 s: a peer or a disk that hangs while heartbeats continue (slow.go)
 	AgeMax      time.Duration // D, default 1 s
+	Granule     int64         // bytes of a range of which R11e remembers who wrote there, default 4096
 	HoldMax     time.Duration // how long a command waits undecided, default 3 s
 	LeaveMax    time.Duration // how long a node that leaves waits for its exclusion before its life is over, default 5 s
 	// When the owner of a LUN begins a checkpoint (R7): no write for Idle, or Every after it became
@@ -99,6 +100,9 @@ func (c *Config) defaults() {
 	def(&c.ArbiterMax, time.Second)
 	def(&c.MirrorMax, 5*time.Second)
 	def(&c.AgeMax, time.Second)
+	if c.Granule == 0 {
+		c.Granule = 4096
+	}
 	def(&c.HoldMax, 3*time.Second)
 	def(&c.LeaveMax, 5*time.Second)
 	def(&c.CheckpointIdle, 5*time.Second)

@@ -41,6 +41,11 @@ const maxSeeds = 2000
 // heals hides less.
 var bugs = plain(slices.Concat(machineBugs, copyBugs, cutBugs))
 
+// withoutR11e is a further mistake for those of R11a that concern sessions to one node. Hosts of
+// the simulator repeat what they give up, and of such a write R11e does not let the first try start
+// after its repetition; R11a is what protects a host that returns an error instead.
+var withoutR11e = mutate.Edit{File: "beside.go", Old: "if u.wrote.calm(o.Cmd, o.Cmd.Liveness.At()) {", New: "if true {"}
+
 var machineBugs = []bug{
 	{rule: "R1", name: "ack before the mirror answers", file: "write.go",
 		old: "\t\to.stage = stMirror\n\t\tm.ops[o.id] = o\n\t\tm.sendMirror(o)\n\t\treturn\n", new: "\t\tm.sendMirror(o)\n"},
@@ -118,12 +123,13 @@ var machineBugs = []bug{
 		more: []mutate.Edit{{File: "late.go", Old: "if ask.life != nil && ask.life.At() < ask.at {", New: "if false {"}}},
 	{rule: "R11a", name: "a write starts for an old sign of life after other hosts started commands", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{3344778563042674114},
 		old: "o.unit.starts.calm(o.Cmd, at)", new: "true",
-		more: []mutate.Edit{{File: "write.go", Old: "|| m.overtaken(o) {", New: "{"}}},
+		more: []mutate.Edit{{File: "write.go", Old: "|| m.overtaken(o) {", New: "{"}, withoutR11e}},
 	{rule: "R11a", name: "the owner does not judge the sign of life of a forwarded write", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{9903691042741195707},
 		old: "case o.remote && m.owns(o.unit) && m.overtaken(o):", new: "case false:",
-		more: []mutate.Edit{{File: "write.go", Old: "m.overtaken(o) {", New: "!o.remote && m.overtaken(o) {"}}},
+		more: []mutate.Edit{{File: "write.go", Old: "m.overtaken(o) {", New: "!o.remote && m.overtaken(o) {"}, withoutR11e}},
 	{rule: "R11a", name: "the sign of life of a forwarded write is as young as the last heartbeat", file: "clock.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{12964946427942072966, 7533373981901147677},
-		old: "if m.beats[i].here <= at {", new: "if true {"},
+		old: "if m.beats[i].here <= at {", new: "if true {",
+		more: []mutate.Edit{withoutR11e}},
 	{rule: "R11e", name: "sessions of a host to one node are taken for one", file: "beside.go", flags: []string{"-with", "sessions beside each other"},
 		old: "if u.wrote.calm(o.Cmd, o.Cmd.Liveness.At()) {", new: "if true {"},
 	{rule: "R11e", name: "forwarded writes over another session do not count", file: "forward.go", flags: []string{"-with", "sessions beside each other"},
