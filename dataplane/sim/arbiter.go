@@ -186,6 +186,10 @@ func (a *arbiterSim) forget() bool {
 		return true
 	}
 	a.rec = a.past[w.rnd.IntN(len(a.past)-1)]
+	if !a.exists { // it was emptied before
+		a.rec = pair.Record{}
+		return true
+	}
 	w.trace("arbiter: rolled back to epoch %d", a.rec.Epoch)
 	w.mark(markRolledBack)
 	return true
