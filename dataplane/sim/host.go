@@ -162,13 +162,16 @@ func (h *host) boot() {
 	h.whole, h.compared, h.lookAt, h.looking = [snapSlots]uint64{}, [snapSlots][]bool{}, 0, [snapSlots]int64{}
 	h.disk.evict(func() bool { h.harmed = w.now; return !w.shape.pagesStay || w.chance(0.5) })
 	inc := pair.Incarnation{Boot: h.bootID(), Nonce: w.rnd.Uint64() | 1}
-	cfg := pair.Config{Granule: blockSize, Self: h.id, Cluster: "c", Pair: "p", Store: h.disk.id, Incarnation: inc,
+	cfg := pair.Config{Self: h.id, Cluster: "c", Pair: "p", Store: h.disk.id, Incarnation: inc,
 		DurableEpoch: h.disk.epoch, LogIndex: h.disk.meta.Index, Empty: h.disk.meta.Index == 0, Start: h.clock(),
 		MirrorMax: duration(w.shape.mirrorMax), Preferred: h.id == pair.A, State: h.disk.life, Known: h.disk.record, Acted: h.disk.acted,
 		Lock: h.lock(), Region: w.shape.region * blockSize, CheckpointIdle: duration(w.shape.ckptIdle), CheckpointEvery: duration(10 * w.shape.ckptIdle),
 		CheckpointDirty: 40 * blockSize, CheckpointHot: 2, Check: h.check,
 		Block: int64(w.shape.group) * blockSize, Sums: w.shape.sums}
 	w.window(&cfg)
+	if w.beside() {
+		cfg.Granule = blockSize // elsewhere hosts have several sessions by leaving one only
+	}
 	h.disk.lifeID = 0
 	if h.disk.untrusted {
 		cfg.Untrusted = "a write or flush failed"
