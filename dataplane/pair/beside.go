@@ -89,11 +89,7 @@ func (m *Machine) overwritten(now int64, o *Op) bool {
 		u.wrote = newWrote(now, m.cfg.Granule)
 	}
 	u.wrote.used = now
-	if u.wrote.calm(o.Cmd, o.Cmd.Liveness.At()) {
-		return false
-	}
-	m.Stats.Overwritten++
-	return true
+	return !u.wrote.calm(o.Cmd, o.Cmd.Liveness.At())
 }
 
 // tickBeside forgets what nothing has been asked of for long.
@@ -135,6 +131,14 @@ type wroteSlot struct {
 	id        uint32
 }
 
+// beside is when a nexus other than this one wrote there last.
+func (x *wroteSlot) beside(id uint32) int64 {
+	if x.id == id {
+		return x.other
+	}
+	return x.at
+}
+
 func newWrote(now, granule int64) *wrote {
 	return &wrote{size: granule, since: now, used: now, ids: map[nexusLife]uint32{}}
 }
@@ -174,19 +178,14 @@ func (w *wrote) calm(s *scsi.Op, sign int64) bool {
 	}
 	id, ok := w.id(s), true
 	wide := !w.each(s, func(i uint64) bool {
-		x := &w.slots[i]
-		at := x.at
-		if x.id == id {
-			at = x.other
-		}
-		ok = at <= sign
+		ok = w.slots[i].beside(id) <= sign
 		return ok
 	})
 	if !wide || !ok {
 		return ok
 	}
 	for i := range w.slots {
-		if x := &w.slots[i]; x.id != id && x.at > sign || x.other > sign {
+		if w.slots[i].beside(id) > sign {
 			return false
 		}
 	}

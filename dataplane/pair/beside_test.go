@@ -50,7 +50,7 @@ func TestWriteOverAnotherSession(t *testing.T) {
 	a, b := beside(r)
 	r.completes(r.through(1, scsi.OpWrite, 0, 512, a))
 	r.calm(10 * ms)
-	// From now on what is written is remembered, and nobody knows what was written before.
+	// The machine remembers writes from here on, and knows none of the earlier ones.
 	o := r.through(2, scsi.OpWrite, 1<<20, 512, b)
 	r.notSent(MsgMirror)
 	r.signs(b)

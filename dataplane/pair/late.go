@@ -27,6 +27,7 @@ func (m *Machine) judge(now int64, o *Op) verdict {
 	case !o.remote && !o.internal() && !m.fresh(now, o):
 		return mustWait
 	case m.overwritten(now, o):
+		m.Stats.Overwritten++
 		m.prove(now, o.Cmd.Liveness)
 		return mustWait
 	case o.remote && m.owns(o.unit) && m.overtaken(o):

@@ -30,12 +30,18 @@ func (w *world) strayFor() int64 { return w.even(ms, 900*ms) }
 // leaveOne is the fault: a host logs out of a session that it does not use now.
 func (w *world) leaveOne() bool {
 	c, node := w.clients[w.rnd.IntN(len(w.clients))], w.rnd.IntN(2)
-	s := c.spare[node]
-	if s == nil {
+	if c.spare[node] == nil {
 		return false
 	}
-	s.ended, c.spare[node] = true, nil
+	c.endSpare(node)
 	return true
+}
+
+// endSpare ends the session that the host does not use now.
+func (c *client) endSpare(node int) {
+	if s := c.spare[node]; s != nil {
+		s.ended, c.spare[node] = true, nil
+	}
 }
 
 // sessionsAt are a host's sessions to a node.

@@ -61,13 +61,6 @@ func (c *client) endSession(node int) {
 	}
 }
 
-// endSpare ends the session that the host does not use now.
-func (c *client) endSpare(node int) {
-	if s := c.spare[node]; s != nil {
-		s.ended, c.spare[node] = true, nil
-	}
-}
-
 // ask is a ping of the target. What the host sends waits while its network is cut.
 func (s *session) ask(done func()) {
 	w, h := s.c.w, s.c.w.nodes[s.node]

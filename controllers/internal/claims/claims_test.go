@@ -65,7 +65,7 @@ func TestClaimsOfOtherVolumesAreLeftOut(t *testing.T) {
 	if got := <-rec.Events; !strings.HasPrefix(got, "Warning Lost %d ä%d ä") || len(got) > 1024 || !utf8.ValidString(got) {
 		t.Error(got)
 	}
-	// A striped volume is told once, whichever of its LUNs it concerns.
+	// The claim of a striped volume gets one event, whichever of its LUNs the event concerns.
 	legs := []*v1alpha1.LogicalUnit{lun("app", "good"), lun("app", "good")}
 	for i, leg := range legs {
 		leg.Name, leg.Spec.Leg = v1alpha1.LegName("good", i+1), &v1alpha1.Leg{Of: "good"}

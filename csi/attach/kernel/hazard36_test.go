@@ -96,7 +96,7 @@ func TestHazard36Oldest(t *testing.T) {
 	}
 }
 
-// Hazard 36: two sessions of a portal that nobody needs have the last two paths of a map.
+// Hazard 36: no attachment needs a portal, and its two sessions have the last two paths of a map.
 func TestHazard36OneAtATime(t *testing.T) {
 	w := newWorld(t)
 	other, _ := parseNAA(wwid2)

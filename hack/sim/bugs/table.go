@@ -44,7 +44,7 @@ var bugs = plain(slices.Concat(machineBugs, copyBugs, cutBugs))
 // withoutR11e is a further mistake for those of R11a that concern sessions to one node. Hosts of
 // the simulator repeat what they give up, and of such a write R11e does not let the first try start
 // after its repetition; R11a is what protects a host that returns an error instead.
-var withoutR11e = mutate.Edit{File: "beside.go", Old: "if u.wrote.calm(o.Cmd, o.Cmd.Liveness.At()) {", New: "if true {"}
+var withoutR11e = mutate.Edit{File: "beside.go", Old: "return !u.wrote.calm(o.Cmd, o.Cmd.Liveness.At())", New: "return false"}
 
 var machineBugs = []bug{
 	{rule: "R1", name: "ack before the mirror answers", file: "write.go",
@@ -131,7 +131,7 @@ var machineBugs = []bug{
 		old: "if m.beats[i].here <= at {", new: "if true {",
 		more: []mutate.Edit{withoutR11e}},
 	{rule: "R11e", name: "sessions of a host to one node are taken for one", file: "beside.go", flags: []string{"-with", "sessions beside each other"},
-		old: "if u.wrote.calm(o.Cmd, o.Cmd.Liveness.At()) {", new: "if true {"},
+		old: "return !u.wrote.calm(o.Cmd, o.Cmd.Liveness.At())", new: "return false"},
 	{rule: "R11e", name: "forwarded writes over another session do not count", file: "forward.go", flags: []string{"-with", "sessions beside each other"},
 		old: "\tm.wroteHere(now, o)\n", new: ""},
 	{rule: "R11b", name: "a write that has become too old while it ran is answered BUSY", file: "write.go",

@@ -69,8 +69,8 @@ func (r *overPairs) where(id string) string {
 }
 
 // A volume over two pairs has two LUNs on each pair, and each of the four nodes is the home of
-// one. A host is told the target of each LUN, and an unpublish fences it at both pairs. Copies are
-// on the same pairs, and of one instant. Nothing is left of any of them.
+// one. A publish names the target of each LUN, and an unpublish fences the host at both pairs.
+// Copies are on the same pairs, and of one instant. Nothing is left of any of them.
 func TestStripedVolumeOverPairs(t *testing.T) {
 	r := startOverPairs(t)
 	v, err := r.b.CreateVolume(r.ctx, r.spread("one"))
