@@ -124,7 +124,7 @@ var machineBugs = []bug{
 	{rule: "R11a", name: "a write starts for an old sign of life after other hosts started commands", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{3344778563042674114},
 		old: "o.unit.starts.calm(o.Cmd, at)", new: "true",
 		more: []mutate.Edit{{File: "write.go", Old: "|| m.overtaken(o) {", New: "{"}, withoutR11e}},
-	{rule: "R11a", name: "the owner does not judge the sign of life of a forwarded write", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{9903691042741195707},
+	{rule: "R11a", name: "the owner does not judge the sign of life of a forwarded write", file: "late.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{16065159518777777328},
 		old: "case o.remote && m.owns(o.unit) && m.overtaken(o):", new: "case false:",
 		more: []mutate.Edit{{File: "write.go", Old: "m.overtaken(o) {", New: "!o.remote && m.overtaken(o) {"}, withoutR11e}},
 	{rule: "R11a", name: "the sign of life of a forwarded write is as young as the last heartbeat", file: "clock.go", flags: []string{"-with", "sessions far away"}, hints: []uint64{12964946427942072966, 7533373981901147677},
