@@ -138,11 +138,16 @@ func (cmd *command) alloc(n int) []byte {
 }
 
 // done is Task.Done, called by the Device from any goroutine.
-func (cmd *command) done(*scsi.Task) {
-	c := cmd.c
+func (cmd *command) done(t *scsi.Task) {
+	c, later := cmd.c, t.Ends // t is another command's once it is complete
 	c.mu.Lock()
 	c.complete(cmd)
-	c.unlockAndSend()
+	if later == nil || c.queued >= batchBytes {
+		c.unlockAndSend()
+		return
+	}
+	c.mu.Unlock()
+	later.Leave(c)
 }
 
 // scsiCommand takes a SCSI Command whose header and AHS are at c.in[c.r:]; its data segment has not
@@ -337,6 +342,10 @@ func (cmd *command) parseAHS(ahs []byte) bool {
 	return len(ahs) == 0
 }
 
+// startsAt is for how many commands of a batch at most the other node waits until it hears of the
+// first: it works on those while this node takes in the next.
+const startsAt = 8
+
 // submit gives a command to the Device, in order of arrival. mu is held and released.
 func (c *conn) submit(cmd *command) {
 	if c.killed {
@@ -353,7 +362,7 @@ func (c *conn) submit(cmd *command) {
 	cmd.state = submitted
 	c.submitted++
 	c.mu.Unlock()
-	cmd.task.Arrived = c.arrived
+	cmd.task.Arrived, cmd.task.Starts = c.arrived, &c.starts
 	if cmd.task.Write {
 		c.wrote.Store(c.arrived)
 	}
@@ -367,6 +376,7 @@ func (c *conn) submit(cmd *command) {
 			c.beginBatch()
 		}
 	}
+	c.starts.SendAt(startsAt)
 }
 
 // complete answers a command that is over and lets its resources go. mu is held.

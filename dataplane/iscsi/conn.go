@@ -65,6 +65,7 @@ type conn struct {
 	answerTTT uint32
 	logout    uint32 // ITT of the Logout request that ended the reader
 	bhs       [pdu.HeaderLen]byte
+	starts    scsi.Outbox // what the commands of the batch make the other node do
 
 	readState   // drain.go
 	mu          sync.Mutex

@@ -83,6 +83,7 @@ func (c *conn) taskManagement(h pdu.BHS) error {
 		return err
 	}
 	c.srv.stats.TaskManagement.Add(1)
+	c.starts.Send() // before it waits
 	c.mu.Lock()
 	if c.managing >= maxManaging {
 		c.reject(h, pdu.RejectTooManyImm)

@@ -21,6 +21,7 @@ type memory struct {
 	closed int
 	gate   chan struct{} // not nil: CloseNexus waits for it
 	block  chan struct{} // not nil: opFail waits for it inside Submit
+	starts func(*scsi.Task)
 	wg     sync.WaitGroup
 }
 
@@ -133,7 +134,11 @@ func (d *memory) Submit(t *scsi.Task) bool {
 	case opHold:
 		d.mu.Lock()
 		d.held[t] = true
+		starts := d.starts
 		d.mu.Unlock()
+		if starts != nil {
+			starts(t)
+		}
 		return false
 	case opFail:
 		d.mu.Lock()

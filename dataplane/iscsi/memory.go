@@ -187,7 +187,7 @@ func (c *conn) handOver(cmd *command) {
 	cmd.state = submitted
 	c.submitted++
 	c.handing++
-	cmd.task.Arrived = cmd.arrived // R11b: what it waited counts
+	cmd.task.Arrived, cmd.task.Starts = cmd.arrived, nil // R11b: what it waited counts
 	c.srv.wg.Go(func() {
 		over := c.srv.device.Submit(&cmd.task)
 		c.mu.Lock()

@@ -13,8 +13,8 @@ import (
 // The output queue. PDUs are queued under the connection's mutex, in StatSN order. Who sends them:
 //   - while the reader works through its input (batching) no goroutine: the reader sends all of it
 //     at the end, in one writev;
-//   - else the goroutine that queued, unless another goroutine is sending, which then takes the new
-//     ones too;
+//   - else the goroutine that queued, at once or when it has ended the commands at hand
+//     (scsi.Outbox), unless another goroutine is sending, which then takes the new ones too;
 //   - when the socket is full the rest is left to the connection's writer goroutine, so that
 //     neither the reader nor a goroutine of the Device ever waits for a slow initiator. The writer
 //     gives up after WriteTimeout.
@@ -151,14 +151,21 @@ func (c *conn) beginBatch() {
 	c.mu.Unlock()
 }
 
-// flushBatch sends what is queued, from the reader.
+// flushBatch sends what is queued, from the reader: first what others wait for to begin.
 func (c *conn) flushBatch() {
+	c.starts.Send()
 	if !c.inBatch {
 		return
 	}
 	c.inBatch = false
 	c.mu.Lock()
 	c.batching = false
+	c.unlockAndSend()
+}
+
+// Send implements scsi.Sender, for answers that a goroutine has left to leave together.
+func (c *conn) Send() {
+	c.mu.Lock()
 	c.unlockAndSend()
 }
 

@@ -21,12 +21,14 @@ const writeTimeout = 10 * time.Second
 // unless another goroutine is writing already. What the socket does not take is left to the writer
 // goroutine, so a reader of the link never waits for it to drain: two nodes whose sockets are full
 // cannot wedge each other. A hand-off to a goroutine would cost each mirrored write more than the
-// wire does.
+// wire does, and encrypting takes less time than the hand-off.
 type conn struct {
-	c    net.Conn
+	c    net.Conn // the socket, or TLS over it
+	wire *wire
+	tls  bool
 	neg  Negotiated
-	raw  syscall.RawConn // nil: TLS, where every write is the goroutine's
 	r    *bufio.Reader
+	sent func(*pair.Msg) // called for each message that was written
 	dead chan struct{}
 	once sync.Once
 
@@ -41,6 +43,8 @@ type conn struct {
 	base    net.Buffers // storage of bufs
 	bufs    net.Buffers // what is left to write
 	iov     []unix.Iovec
+	plain   []byte // with TLS: what is to be encrypted
+	sealed  bool   // with TLS: the batch is encrypted, and the socket has not taken all of it
 
 	scratch [headerLen]byte
 }
@@ -49,17 +53,17 @@ type conn struct {
 // caller.
 const maxInline = 256 << 10
 
-func newConn(c net.Conn, neg Negotiated) *conn {
-	x := &conn{c: c, neg: neg, r: bufio.NewReaderSize(c, 256<<10), wake: make(chan struct{}, 1), dead: make(chan struct{})}
-	if t, ok := c.(*net.TCPConn); ok {
-		_ = t.SetNoDelay(true)
+// newConn makes a connection of the two ends of one: c is w, or TLS over it.
+func newConn(c net.Conn, w *wire, neg Negotiated) *conn {
+	return &conn{c: c, wire: w, tls: c != net.Conn(w), neg: neg, r: bufio.NewReaderSize(c, 256<<10), wake: make(chan struct{}, 1), dead: make(chan struct{})}
+}
+
+// begin ends the handshake, whose writes wait.
+func (c *conn) begin(sent func(*pair.Msg)) {
+	c.sent = sent
+	if c.tls {
+		c.wire.goLive()
 	}
-	if s, ok := c.(syscall.Conn); ok {
-		if raw, err := s.SyscallConn(); err == nil {
-			x.raw = raw
-		}
-	}
-	return x
 }
 
 // send queues a message. The message and its buffers must stay as they are until it has been sent.
@@ -76,7 +80,7 @@ func (c *conn) kick() {
 		c.writing = true
 		size := c.takeLocked()
 		c.mu.Unlock()
-		if c.raw == nil || size > maxInline || !c.try() {
+		if size > maxInline || !c.try() {
 			c.wake <- struct{}{} // has room: writing stays set until the goroutine is done
 			return
 		}
@@ -96,6 +100,11 @@ func (c *conn) takeLocked() (size int) {
 }
 
 func (c *conn) doneLocked() {
+	if c.sent != nil {
+		for _, m := range c.batch {
+			c.sent(m)
+		}
+	}
 	clear(c.batch)
 	c.spare, c.batch = c.batch[:0], nil
 	c.writing = false
@@ -123,12 +132,18 @@ func (c *conn) encode() {
 
 const maxIovecs = 512 // below the kernel's IOV_MAX
 
-// try encodes and writes without blocking; false leaves the rest in bufs. A socket that is broken
-// is left to the reader, which learns from it whether the peer's end was closed.
+// try encodes and writes without blocking; false leaves the rest to the goroutine. A socket that is
+// broken is left to the reader, which learns from it whether the peer's end was closed.
 func (c *conn) try() bool {
+	if c.tls {
+		return c.trySealed()
+	}
 	c.encode()
+	if c.wire.raw == nil {
+		return false
+	}
 	done := false
-	err := c.raw.Write(func(fd uintptr) bool {
+	err := c.wire.raw.Write(func(fd uintptr) bool {
 		for len(c.bufs) > 0 {
 			n, err := c.writev(fd)
 			if err == unix.EINTR {
@@ -193,17 +208,9 @@ func (c *conn) writeLoop() {
 			return
 		}
 		for {
-			if len(c.bufs) == 0 {
-				c.encode()
-			}
-			_ = c.c.SetWriteDeadline(time.Now().Add(writeTimeout))
-			out := c.bufs
-			_, err := out.WriteTo(c.c)
-			c.bufs = nil
-			if err != nil {
+			if err := c.writeBatch(); err != nil {
 				return
 			}
-			_ = c.c.SetWriteDeadline(time.Time{}) // or a later kick would meet it
 			c.mu.Lock()
 			c.doneLocked()
 			more := len(c.queue) > 0
@@ -217,4 +224,22 @@ func (c *conn) writeLoop() {
 			}
 		}
 	}
+}
+
+// writeBatch writes the batch, or what is left of it, and waits for the socket.
+func (c *conn) writeBatch() error {
+	if c.tls {
+		return c.writeSealed()
+	}
+	if len(c.bufs) == 0 {
+		c.encode()
+	}
+	_ = c.wire.SetWriteDeadline(time.Now().Add(writeTimeout))
+	out := c.bufs
+	_, err := out.WriteTo(c.wire.Conn)
+	c.bufs = nil
+	if err == nil {
+		_ = c.wire.SetWriteDeadline(time.Time{}) // or a later kick would meet it
+	}
+	return err
 }

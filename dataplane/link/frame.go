@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"sync"
 
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
@@ -89,13 +90,22 @@ func parseHeader(h []byte, version uint8, m *pair.Msg) (meta, data int, crc uint
 	return int(ml), int(dl), be.Uint32(h[96:]), nil
 }
 
+var messages = sync.Pool{New: func() any { return new(pair.Msg) }}
+
+// Recycle takes a message back that came over a link and that nobody refers to any more, not its
+// data.
+func Recycle(m *pair.Msg) {
+	*m = pair.Msg{}
+	messages.Put(m)
+}
+
 // ReadMsg reads one frame of a link that runs under version. alloc gives the buffer for the data;
 // nil means make.
 func ReadMsg(r io.Reader, version uint8, scratch *[headerLen]byte, alloc func(n int) []byte) (*pair.Msg, error) {
 	if _, err := io.ReadFull(r, scratch[:]); err != nil {
 		return nil, err
 	}
-	m := new(pair.Msg)
+	m := messages.Get().(*pair.Msg)
 	ml, dl, want, err := parseHeader(scratch[:], version, m)
 	if err != nil {
 		return nil, err

@@ -35,7 +35,14 @@ func (e *copier) Up(n uint64) {
 
 func (e *copier) Down(uint64, bool, string) {}
 
-func (e *copier) Message(n uint64, m *pair.Msg) {
+func (e *copier) Messages(n uint64, list []*pair.Msg) {
+	for _, m := range list {
+		e.message(n, m)
+	}
+	e.Kick()
+}
+
+func (e *copier) message(n uint64, m *pair.Msg) {
 	switch m.Type {
 	case pair.MsgMirror:
 		e.Send(n, &pair.Msg{Type: pair.MsgMirrorAck, ID: m.ID})
@@ -52,7 +59,6 @@ func (e *copier) Message(n uint64, m *pair.Msg) {
 			e.Send(n, &pair.Msg{Type: pair.MsgCopyData, Data: zero[:e.chunk]})
 		}
 	}
-	e.Kick()
 }
 
 var zero [1 << 20]byte

@@ -18,7 +18,7 @@ import (
 
 // end is one node's link and what it brought, as lines.
 type end struct {
-	*Link
+	linked
 	mu    sync.Mutex
 	n     uint64
 	lines []string
@@ -43,7 +43,11 @@ func (e *end) Up(n uint64) {
 	e.line("up %d", n)
 }
 
-func (e *end) Message(n uint64, m *pair.Msg) { e.line("%d: %d/%d %s", n, m.Type, m.ID, m.Data) }
+func (e *end) Messages(n uint64, list []*pair.Msg) {
+	for _, m := range list {
+		e.line("%d: %d/%d %s", n, m.Type, m.ID, m.Data)
+	}
+}
 
 func (e *end) Down(n uint64, reset bool, _ string) { e.line("down %d reset %v", n, reset) }
 
@@ -72,16 +76,32 @@ func (e *end) wait(t *testing.T, want string) {
 
 func run(t *testing.T, cfg Config) *end {
 	t.Helper()
+	e := &end{more: make(chan struct{}, 1)}
+	e.stop = start(t, cfg, e)
+	return e
+}
+
+// linked is a handler's own link.
+type linked struct{ *Link }
+
+func (x *linked) set(l *Link) { x.Link = l }
+
+// start runs one end until the test ends, or it is stopped.
+func start(t testing.TB, cfg Config, h interface {
+	Handler
+	set(*Link)
+}) (stop func()) {
+	t.Helper()
 	cfg.Cluster, cfg.Pair = "c", "p"
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	e := &end{more: make(chan struct{}, 1)}
-	e.Link = New(cfg, e)
+	l := New(cfg, h)
+	h.set(l)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = e.Run(ctx) })
-	e.stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
-	t.Cleanup(e.stop)
-	return e
+	wg.Go(func() { _ = l.Run(ctx) })
+	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	t.Cleanup(stop)
+	return stop
 }
 
 func listen(t *testing.T) net.Listener {

@@ -1,13 +1,10 @@
 package node
 
 import (
-	"context"
-	"errors"
 	"sync"
-	"time"
 
-	"github.com/gemel-storage/gemel/dataplane/arbiter"
 	"github.com/gemel-storage/gemel/dataplane/count"
+	"github.com/gemel-storage/gemel/dataplane/link"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
@@ -18,10 +15,22 @@ import (
 // One that has to wait for the disk does (readers.go).
 
 type actions struct {
-	list []pair.Action
-	sent bool  // something is queued on the link
-	now  int64 // of the call that these are of
-	at   stand
+	list  []pair.Action
+	sent  bool    // something is queued on the link
+	ended []ended // store work that the machine is still to be told of
+	now   int64   // of the call that these are of
+	at    stand
+	out   *scsi.Outbox // of the goroutine at hand, nil: all that is sent is sent at once
+	// mirrored counts those of ended that the next link waits for (R4), until they are told.
+	mirrored int
+}
+
+// ended is store work that has ended: of an op, or of a message of a link.
+type ended struct {
+	op   *pair.Op
+	msg  *pair.Msg
+	link uint64
+	res  scsi.Result
 }
 
 // stand is what the goroutine at hand may do.
@@ -107,15 +116,28 @@ func (n *Node) takeLocked(a *actions, now int64) {
 
 // perform carries out actions and what they lead to. It returns true when cur was completed here.
 func (n *Node) perform(a *actions, cur current) (completed bool) {
-	for i := 0; ; i++ {
+	completed = n.carryOut(a, cur)
+	a.at, a.out, a.mirrored = anywhere, nil, 0
+	actionPool.Put(a)
+	return completed
+}
+
+// carryOut is perform of actions that will be used further.
+func (n *Node) carryOut(a *actions, cur current) (completed bool) {
+	for i := 0; ; {
 		if a.sent {
 			a.sent = false
-			n.peer.link.Kick()
+			a.out.Leave(&n.peer)
 		}
 		if i == len(a.list) {
-			break
+			if len(a.ended) == 0 {
+				break
+			}
+			n.tellEnded(a)
+			continue
 		}
-		x := &a.list[i]
+		x := a.list[i]
+		i++
 		switch x.Kind {
 		case pair.ActStore:
 			if o := x.Op; reads(o.Cmd.Kind) {
@@ -129,202 +151,75 @@ func (n *Node) perform(a *actions, cur current) (completed bool) {
 			if cur.is(o) {
 				completed = true
 			} else if s := o.Cmd; s.Done != nil {
+				s.Ends = a.out
 				s.Done(s)
 			}
 			n.io.ops.put(o)
 		case pair.ActApply:
 			n.applyHere(a, x.Msg, x.Durable)
 		default:
-			n.slow(*x)
+			n.mayWait(a)
+			n.slow(x)
 		}
 	}
 	clear(a.list)
-	a.list, a.at = a.list[:0], anywhere
-	actionPool.Put(a)
+	a.list = a.list[:0]
 	return completed
 }
 
-func (n *Node) storeDone(a *actions, o *pair.Op, res scsi.Result) {
+// mayWait is called before an action that may take its time: the machine is told what has ended,
+// and what is to be sent is.
+func (n *Node) mayWait(a *actions) {
+	if len(a.ended) > 0 {
+		n.tellEnded(a)
+	}
+	if a.sent {
+		a.sent = false
+		a.out.Leave(&n.peer)
+	}
+	a.out.Send()
+}
+
+// tellEnded tells the machine what has ended, in one call's time: a lock and a clock for each would
+// cost more than the machine does.
+func (n *Node) tellEnded(a *actions) {
 	n.mu.Lock()
 	now := n.boottime()
-	n.m.StoreDone(now, o, res)
+	for i := range a.ended {
+		if e := &a.ended[i]; e.op != nil {
+			n.m.StoreDone(now, e.op, e.res)
+		} else {
+			n.m.Applied(now, e.link, e.msg, e.res)
+		}
+	}
 	n.takeLocked(a, now)
 	n.mu.Unlock()
+	clear(a.ended)
+	a.ended = a.ended[:0]
+}
+
+// storeDone notes that work of an op has ended.
+func (n *Node) storeDone(a *actions, o *pair.Op, res scsi.Result) {
+	a.ended = append(a.ended, ended{op: o, res: res})
 }
 
 func (n *Node) storeDoneAsync(o *pair.Op, res scsi.Result) {
-	n.do(func(m *pair.Machine, now int64) { m.StoreDone(now, o, res) })
-}
-
-func (n *Node) applied(a *actions, link uint64, msg *pair.Msg, res scsi.Result) {
-	n.io.buffers.put(msg.Data)
-	msg.Data = nil
-	n.mu.Lock()
-	now := n.boottime()
-	n.m.Applied(now, link, msg, res)
-	n.takeLocked(a, now)
-	n.mu.Unlock()
-}
-
-func (n *Node) appliedAsync(link uint64, msg *pair.Msg, res scsi.Result) {
 	a := actionPool.Get().(*actions)
-	n.applied(a, link, msg, res)
+	n.storeDone(a, o, res)
 	n.perform(a, current{})
 }
 
-// slow begins the actions that are not on the command path.
-func (n *Node) slow(x pair.Action) {
-	link := n.peer.linkN.Load()
-	switch x.Kind {
-	case pair.ActProbe:
-		n.run.wg.Go(func() {
-			if n.probeDisk(x.LUN) {
-				n.do(func(m *pair.Machine, now int64) { m.Probed(now, x.ID) })
-			}
-		})
-	case pair.ActFlush:
-		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.flush(x.Op.LUN, x.Durable)) })
-	case pair.ActCompare:
-		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.compare(x.Op)) })
-	case pair.ActRepairRead:
-		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.repairRead(x.Op)) })
-	case pair.ActCopyRead:
-		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.copyRead(x.Op)) })
-	case pair.ActCopyFree:
-		n.io.buffers.put(x.Op.Buf)
-		x.Op.Buf = nil
-	case pair.ActPeerFlush:
-		n.async(func() {
-			res := scsi.WriteError
-			if x.Msg.Flags&pair.FlagProbe == 0 {
-				res = n.flush(x.Msg.LUN, x.Msg.Flags&pair.FlagSums != 0)
-			} else if n.probeDisk(x.Msg.LUN) {
-				res = scsi.OK
-			}
-			n.appliedAsync(link, x.Msg, res)
-		})
-	case pair.ActCompareSum:
-		n.async(func() {
-			need, res := n.compareSum(x.Msg)
-			n.do(func(m *pair.Machine, now int64) { m.SumDone(now, link, x.Msg, need, res) })
-		})
-	case pair.ActFetch:
-		n.async(func() { n.fetch(link, x.Msg) })
-	case pair.ActHeal:
-		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.heal(x.Op)) })
-	case pair.ActAccept:
-		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.accept(x.Op)) })
-	case pair.ActFlushAll:
-		n.async(func() {
-			res := n.syncAll(x.Msg != nil)
-			if x.Msg != nil {
-				if err := errors.Join(n.clearCopying(n.wholeCopies()), n.store.Trust(), n.trustVolumes()); err != nil && res == scsi.OK { // a full copy is on stable storage now (R12)
-					res = scsi.WriteError
-				}
-				n.appliedAsync(link, x.Msg, res)
-			} else {
-				n.do(func(m *pair.Machine, now int64) { m.SelfFlushed(now, res == scsi.OK) })
-			}
-		})
-	case pair.ActSaveEpoch:
-		n.run.wg.Go(func() {
-			err := n.saveEpoch(x.Record, x.Durable, x.ID, x.State)
-			if err != nil {
-				n.log.Error("cannot save the epoch", "err", err)
-			}
-			n.do(func(m *pair.Machine, now int64) { m.EpochSaved(now, x.Record.Epoch, err == nil) })
-		})
-	case pair.ActArbiterGet, pair.ActArbiterCAS:
-		n.run.wg.Go(func() { n.askArbiter(x) })
-	case pair.ActAppend:
-		n.run.wg.Go(func() { n.apply(x.Index, x.Meta, x.Joining) })
-	case pair.ActProposed:
-		n.proposalEnded(x)
-	case pair.ActInstall:
-		n.async(func() { n.install(link, x.Msg) })
-	case pair.ActExport:
-		n.run.wg.Go(n.export)
-	case pair.ActResyncList:
-		n.run.wg.Go(n.listForResync)
-	case pair.ActTakeAll:
-		n.run.wg.Go(n.takeAll)
-	case pair.ActIntend:
-		n.run.wg.Go(func() { n.intend(x.LUN, x.Regions) }) // of hosts' writes too; the machine keeps what waits for it in order
-	case pair.ActSaveState:
-		n.run.wg.Go(func() {
-			err := n.saveState(x.ID, x.State)
-			if err != nil {
-				n.log.Error("cannot save the node's own state", "err", err)
-			}
-			n.do(func(m *pair.Machine, now int64) { m.StateSaved(now, x.ID, err == nil) })
-		})
-	case pair.ActProve:
-		x.Alive.Ask(func() { n.do(func(m *pair.Machine, now int64) { m.Proved(now, x.Alive) }) })
-	case pair.ActMarkLost:
-		n.run.wg.Go(func() { n.markLost(x.Units) })
-	case pair.ActDrain:
-		n.killGathering(x.Host, x.LUN)
-		n.iscsi.DrainHost(x.Host, func() { n.do(func(m *pair.Machine, now int64) { m.Drained(now, x.ID) }) })
-	case pair.ActQuiet:
-		n.quietEnded(x)
-	case pair.ActRequest:
-		n.request(link, x.Msg)
-	case pair.ActALUA:
-		n.aluaChanged(x.LUN)
-	case pair.ActEvent:
-		n.log.Info("pair: " + x.Text)
-		if x.Damage != nil { // before the event: a reader of the event may ask for the finding at once
-			n.seen.damage.add(x.Damage, time.Now())
-		}
-		n.event("pair", x.Text)
-		n.waits.standing.changed()
-	case pair.ActDropHosts:
-		n.run.wg.Go(func() { n.iscsi.DropConnections(x.Text) })
-	case pair.ActProveHosts:
-		n.run.wg.Go(func() { n.iscsi.DropSilent(x.Text) })
-	case pair.ActDropLink:
-		n.peer.link.Break(x.Text)
-	}
+// applied notes that work for the peer has ended.
+func (n *Node) applied(a *actions, k uint64, msg *pair.Msg, res scsi.Result) {
+	n.io.buffers.put(msg.Data)
+	msg.Data = nil
+	a.ended = append(a.ended, ended{msg: msg, link: k, res: res})
 }
 
-// async is work for the peer, which has to end before the next link begins (R4).
-func (n *Node) async(f func()) {
-	n.peer.applies.Add()
-	n.run.wg.Go(func() {
-		defer n.peer.applies.Done()
-		f()
-	})
-}
-
-// arbiterTimeout bounds one attempt (the machine tries again).
-const arbiterTimeout = time.Second
-
-func (n *Node) askArbiter(x pair.Action) {
-	ctx, cancel := context.WithTimeout(n.run.ctx, arbiterTimeout)
-	defer cancel()
-	var rec pair.Record
-	var version string
-	var err error
-	out := pair.Got
-	if x.Kind == pair.ActArbiterGet {
-		rec, version, err = n.arb.Get(ctx)
-	} else {
-		rec = *x.Record
-		version, err = n.arb.CompareAndSwap(ctx, x.Version, rec)
-	}
-	text := ""
-	switch {
-	case err == nil:
-	case errors.Is(err, arbiter.ErrNotFound):
-		out = pair.Missing
-	case errors.Is(err, arbiter.ErrConflict):
-		out = pair.Conflict
-	default:
-		out, text = pair.Unknown, err.Error()
-		n.seen.metrics.arbiterErrors.Add(1)
-		n.log.Warn("arbiter", "err", err)
-	}
-	n.do(func(m *pair.Machine, now int64) { m.ArbiterDone(now, out, &rec, version, text) })
+func (n *Node) appliedAsync(k uint64, msg *pair.Msg, res scsi.Result) {
+	a := actionPool.Get().(*actions)
+	n.applied(a, k, msg, res)
+	n.perform(a, current{})
 }
 
 // linkHandler is the node as the link sees it.
@@ -339,19 +234,44 @@ func (h *linkHandler) Up(k uint64) {
 	n.do(func(m *pair.Machine, now int64) { m.LinkUp(now, k) })
 }
 
-// Message implements link.Handler.
-func (h *linkHandler) Message(k uint64, msg *pair.Msg) {
+// Messages implements link.Handler.
+func (h *linkHandler) Messages(k uint64, list []*pair.Msg) {
 	n := (*Node)(h)
 	a := actionPool.Get().(*actions)
-	if a.at = onLink; msg.Type == pair.MsgHeartbeat || msg.Type == pair.MsgHeartbeatAck {
-		a.at = onTimer
+	if a.at, a.out = onLink, &n.peer.out; isBeat(list[0]) { // those have a goroutine of their own
+		a.at, a.out = onTimer, nil
 	}
+	out := a.out
 	n.mu.Lock()
 	now := n.boottime()
-	n.m.Receive(now, k, msg)
+	for _, msg := range list {
+		n.m.Receive(now, k, msg)
+	}
 	n.takeLocked(a, now)
 	n.mu.Unlock()
 	n.perform(a, current{})
+	out.Send()
+	for _, msg := range list {
+		switch msg.Type {
+		case pair.MsgForwardResult: // the machine has copied what it needs
+			n.io.buffers.put(msg.Data)
+			link.Recycle(msg)
+		case pair.MsgMirrorAck:
+			link.Recycle(msg)
+		}
+	}
+}
+
+// messageSent takes the buffer of a read back that this node did for the other one.
+func (n *Node) messageSent(msg *pair.Msg) {
+	if msg.Type == pair.MsgForwardResult {
+		n.io.buffers.put(msg.Data)
+		msg.Data = nil
+	}
+}
+
+func isBeat(msg *pair.Msg) bool {
+	return msg.Type == pair.MsgHeartbeat || msg.Type == pair.MsgHeartbeatAck
 }
 
 // Down implements link.Handler.

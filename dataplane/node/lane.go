@@ -1,7 +1,9 @@
 package node
 
 import (
+	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
@@ -15,12 +17,17 @@ import (
 // commands and copies that the owner has under way.
 type lane struct {
 	wg *sync.WaitGroup // of the node, which waits for it
-	do func(*change)
+	do func([]change)  // changes that follow each other
 
 	mu           sync.Mutex
 	queue, spare []change
 	running      bool
+	busy         atomic.Bool // running, for those who only look
 }
+
+// idle reports that nothing is in the lane. A write beside one that is under way would wait for the
+// file.
+func (l *lane) idle() bool { return !l.busy.Load() }
 
 // change is a write of this node's own, with op set, or one for the peer.
 type change struct {
@@ -31,13 +38,50 @@ type change struct {
 	file *store.File // where msg goes: as the log had it when msg came
 }
 
-func (c *change) do() {
-	if c.op != nil {
-		c.n.storeDoneAsync(c.op, c.n.runOp(c.op, false))
-		return
+// do does a change; the machine is told with a. Before one that waits it is told of those before:
+// nothing waits for what comes after it.
+func (c *change) do(a *actions) {
+	n, res, first := c.n, scsi.OK, len(a.ended) == 0
+	switch {
+	case c.op != nil && !first && n.opAtOnce(c.op), c.op == nil && !first && msgAtOnce(c.file, c.msg):
+	default:
+		if !first {
+			n.carryOut(a, current{})
+			a.out.Send()
+		}
+		if c.op != nil {
+			res = n.runOp(c.op, false)
+		} else {
+			res = n.applyMsg(c.file, c.msg, false)
+		}
 	}
-	c.n.appliedAsync(c.link, c.msg, c.n.applyMsg(c.file, c.msg, false))
-	c.n.peer.applies.Done()
+	c.done(a, res)
+}
+
+// doChanges does changes of one LUN one after the other, and tells the machine of them together.
+func doChanges(list []change) {
+	n := list[0].n
+	a := n.together()
+	for i := range list {
+		list[i].do(a)
+	}
+	n.tell(a)
+}
+
+// opAtOnce does a write of this node's own if that waits for nothing, not even for another write
+// into the file. False: it is not done.
+func (n *Node) opAtOnce(o *pair.Op) bool {
+	s := o.Cmd
+	if s.Kind != scsi.OpWrite && s.Kind != scsi.OpCompareWrite {
+		return false
+	}
+	f := n.file(o.LUN)
+	return f != nil && f.TryWrite(s.Data, s.Off)
+}
+
+// msgAtOnce does so with a write for the peer.
+func msgAtOnce(f *store.File, msg *pair.Msg) bool {
+	return f != nil && msg.Type == pair.MsgMirror && msg.Kind == scsi.OpWrite && msg.Flags&pair.FlagRepair == 0 && f.TryWrite(msg.Data, msg.Off)
 }
 
 // add puts a change at the end. It never blocks.
@@ -46,6 +90,7 @@ func (l *lane) add(c change) {
 	l.queue = append(l.queue, c)
 	idle := !l.running
 	l.running = true
+	l.busy.Store(true)
 	l.mu.Unlock()
 	if idle {
 		l.wg.Go(l.run)
@@ -57,16 +102,17 @@ func (l *lane) run() {
 		l.mu.Lock()
 		if len(l.queue) == 0 {
 			l.running = false
+			l.busy.Store(false)
 			l.mu.Unlock()
 			return
 		}
 		list := l.queue
 		l.queue, l.spare = l.spare, nil
 		l.mu.Unlock()
-		for i := range list {
-			l.do(&list[i])
-			list[i] = change{} // its buffer has another use now
+		for part := range slices.Chunk(list, laneBatch) {
+			l.do(part)
 		}
+		clear(list) // its buffers have another use now
 		l.mu.Lock()
 		if cap(list) <= laneKeep {
 			l.spare = list[:0]
@@ -75,6 +121,12 @@ func (l *lane) run() {
 	}
 }
 
+// laneBatch is of how many changes at most the machine is told together.
+const laneBatch = 8
+
+// atOnceMax is the largest write that the goroutine that reads the link does itself, in bytes.
+const atOnceMax = 64 << 10
+
 // laneKeep is the longest list of changes that an idle LUN keeps memory for.
 const laneKeep = 64
 
@@ -82,11 +134,16 @@ const laneKeep = 64
 // that has to read before, the rest of a block or checksums, is a reader's.
 func (n *Node) change(a *actions, o *pair.Op, durable bool) {
 	switch e := n.md.tables.Load().units[o.LUN]; {
+	case e != nil && durable && inlineOp(o.Cmd, false):
+		n.run.wg.Go(func() { n.writeDurable(e.file, o.Cmd.Data, o.Cmd.Off, &change{n: n, op: o}) })
 	case !inlineOp(o.Cmd, durable):
 		n.run.wg.Go(func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
+	case a.at == onLink && len(o.Cmd.Data) <= atOnceMax && e != nil && e.lane.idle() && n.opAtOnce(o):
+		n.storeDone(a, o, scsi.OK)
 	case e != nil && !e.file.Prompt(o.Cmd.Off, o.Cmd.Len):
 		e.readers.read(o.Cmd.Len, func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
 	case a.at == anywhere || e == nil:
+		n.mayWait(a)
 		n.storeDone(a, o, n.runOp(o, durable))
 	default:
 		e.lane.add(change{n: n, op: o})
@@ -101,6 +158,8 @@ func (n *Node) applyHere(a *actions, msg *pair.Msg, durable bool) {
 	e, f := t.units[msg.LUN], t.file(msg.LUN)
 	small := !durable && len(msg.Data) <= inlineMax && msg.Kind != scsi.OpUnmap && msg.Kind != scsi.OpWriteSame
 	switch {
+	case small && a.at == onLink && len(msg.Data) <= atOnceMax && e != nil && e.lane.idle() && msgAtOnce(f, msg):
+		n.applied(a, link, msg, scsi.OK)
 	case small && e != nil && !f.Prompt(msg.Off, msg.Len):
 		n.peer.applies.Add()
 		e.readers.read(msg.Len, func() {
@@ -109,11 +168,16 @@ func (n *Node) applyHere(a *actions, msg *pair.Msg, durable bool) {
 		})
 	case small && (a.at == anywhere || f == nil):
 		n.peer.applies.Add() // it may be a goroutine that the next link does not wait for otherwise
+		n.mayWait(a)
 		n.applied(a, link, msg, n.applyMsg(f, msg, durable))
+		n.tellEnded(a)
 		n.peer.applies.Done()
 	case small && e != nil:
 		n.peer.applies.Add()
 		e.lane.add(change{n: n, msg: msg, link: link, file: f})
+	case durable && f != nil && msg.Type == pair.MsgMirror && msg.Kind == scsi.OpWrite && msg.Flags&pair.FlagRepair == 0 && len(msg.Data) <= inlineMax:
+		n.peer.applies.Add()
+		n.run.wg.Go(func() { n.writeDurable(f, msg.Data, msg.Off, &change{n: n, msg: msg, link: link}) })
 	default:
 		n.async(func() { n.appliedAsync(link, msg, n.applyMsg(f, msg, durable)) })
 	}

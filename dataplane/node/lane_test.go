@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -75,7 +76,11 @@ func TestLaneKeepsOrder(t *testing.T) {
 	const adders, each = 4, 2000
 	var wg, add sync.WaitGroup
 	var order [adders][]uint64 // no lock: one at a time
-	l := &lane{wg: &wg, do: func(c *change) { order[c.link] = append(order[c.link], c.msg.ID) }}
+	l := &lane{wg: &wg, do: func(list []change) {
+		for _, c := range list {
+			order[c.link] = append(order[c.link], c.msg.ID)
+		}
+	}}
 	for k := range uint64(adders) {
 		add.Go(func() {
 			for i := range uint64(each) {
@@ -92,5 +97,93 @@ func TestLaneKeepsOrder(t *testing.T) {
 	}
 	if l.running || len(l.queue) > 0 {
 		t.Error("it has not ended")
+	}
+}
+
+// gates hold writes into images back by their place.
+type gates struct {
+	mu    sync.Mutex
+	shut  map[int64]chan struct{}
+	under map[int64]bool // those that wait
+}
+
+func (g *gates) fault(op, path string, off, _ int64) error {
+	g.mu.Lock()
+	c := g.shut[off]
+	if op != store.FaultWrite || !strings.HasSuffix(path, ".img") || c == nil {
+		g.mu.Unlock()
+		return nil
+	}
+	g.under[off] = true
+	g.mu.Unlock()
+	<-c
+	return nil
+}
+
+// close holds writes to a place back until open is called.
+func (g *gates) close(t *testing.T, off int64) (open func()) {
+	c := make(chan struct{})
+	g.mu.Lock()
+	g.shut[off] = c
+	g.mu.Unlock()
+	open = sync.OnceFunc(func() { close(c) })
+	t.Cleanup(open)
+	return open
+}
+
+func (g *gates) waits(off int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.under[off]
+}
+
+// An answer does not wait for the disk of the next command: of writes that are in a lane together
+// the first one's status comes while the second one waits.
+func TestNoAnswerWaitsForTheNextCommand(t *testing.T) {
+	for name, owner := range map[string]string{"mirrored": "b", "the owner's own": "a"} {
+		t.Run(name, func(t *testing.T) {
+			p := newTestPair(t)
+			g := &gates{shut: map[int64]chan struct{}{}, under: map[int64]bool{}}
+			p.cfg[0].Faults = g.fault
+			for i := range p.cfg {
+				p.cfg[i].Lease = Duration(2 * time.Second) // a machine that is busy should cause no fail-over
+			}
+			p.startBoth()
+			id, m := p.lun(8<<20, owner)
+			key, err := parseID(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := p.device(m)
+			if _, err := d.WriteAt(p.ctx, pattern(0), 0); err != nil { // its region has its bit now
+				t.Fatal(err)
+			}
+			const step = 64 << 10
+			open := []func(){g.close(t, 0), func() {}, g.close(t, 2*step)}
+			lane := p.nodes[0].md.tables.Load().units[key].lane
+			queued := func() int {
+				lane.mu.Lock()
+				defer lane.mu.Unlock()
+				return len(lane.queue)
+			}
+			var done [3]chan error
+			for i := range done {
+				done[i] = make(chan error, 1)
+				go func() {
+					_, err := d.WriteAt(p.ctx, pattern(0), int64(i)*step)
+					done[i] <- err
+				}()
+				p.until("the write is where it belongs", func() bool { return g.waits(0) && queued() == i })
+			}
+			for i, what := range []string{"the first write", "the write before one that waits", "the last write"} {
+				if open[i](); i == 1 {
+					p.until("the last write waits", func() bool { return g.waits(2 * step) })
+				}
+				if err := await(t, what, done[i]); err != nil {
+					t.Error(err)
+				}
+			}
+			p.whole()
+		})
 	}
 }

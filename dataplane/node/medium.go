@@ -19,6 +19,7 @@ func (d *medium) Submit(s *scsi.Op) bool {
 	o.Cmd, o.LUN = s, d.id
 	s.Medium = o
 	a := actionPool.Get().(*actions)
+	a.out = s.Starts
 	n.mu.Lock()
 	now := n.boottime()
 	n.m.Submit(now, o)

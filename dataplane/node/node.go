@@ -76,10 +76,14 @@ type dataPath struct {
 // peer is the connection to the other node.
 type peer struct {
 	link     *link.Link
+	out      scsi.Outbox   // of the goroutine that reads the link
 	linkN    atomic.Uint64 // the number of the present link
 	applies  tally         // store work for the peer of the present link
 	capacity atomic.Pointer[capacity]
 }
+
+// Send implements scsi.Sender.
+func (p *peer) Send() { p.link.Kick() }
 
 // ownState is what this node remembers of itself beside the metadata.
 type ownState struct {
@@ -185,7 +189,7 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.own.process = inc.Nonce
-	n.m = pair.New(pair.Config{Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
+	n.m = pair.New(pair.Config{Alloc: func(size int64) []byte { return n.io.buffers.get(int(size)) }, Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
 		DurableEpoch: own.Epoch, Known: own.Record, Acted: own.Acted, State: own.Pair, LogIndex: n.md.state.Index,
 		Region: store.RegionSize, Sums: !cfg.NoChecksums, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
 		Empty: n.md.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted, Misfits: n.misfitText(),
@@ -247,7 +251,7 @@ func (n *Node) serveUntil(ctx context.Context) error {
 		return l, nil
 	}
 	lcfg := link.Config{Cluster: n.cfg.Cluster, Pair: n.cfg.Pair, Self: n.self, Dial: n.cfg.LinkPeer, DialFunc: n.cfg.Outside.Dial,
-		Logger: n.log, Alloc: n.io.buffers.get, Features: n.cfg.features()}
+		Logger: n.log, Alloc: n.io.buffers.get, Sent: n.messageSent, Features: n.cfg.features()}
 	if n.tls != nil {
 		lcfg.TLS = n.peerTLS()
 	}

@@ -238,7 +238,7 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 		}
 		doubts(e.file, e.bits)
 		e.behind, e.counts, e.hosts, e.series, e.warmth = new(atomic.Bool), new(count.LUN), new(count.Hosts), new(atomic.Bool), new(warmth)
-		e.readers, e.lane = n.readersOf(v), &lane{wg: &n.run.wg, do: (*change).do}
+		e.readers, e.lane = n.readersOf(v), &lane{wg: &n.run.wg, do: doChanges}
 		med := &medium{n: n, id: id}
 		if e.rw, err = scsi.NewUnit(cfg, med); err == nil {
 			e.ro, err = scsi.NewUnit(roCfg, med)

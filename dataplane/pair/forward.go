@@ -58,6 +58,7 @@ func (m *Machine) forward(now int64, o *Op) {
 	m.nextID++ // a new number each time: the owner takes a repeated one for the same execution
 	o.id = m.nextID
 	m.ops[o.id] = o
+	m.fwdOpen = append(m.fwdOpen, o.id)
 	m.Stats.Forwarded++
 	m.wroteHere(now, o)
 	o.Cmd.Result = scsi.OK
@@ -98,13 +99,14 @@ func (m *Machine) forwardMsg(now int64, o *Op) *Msg {
 
 // lowestForward is the oldest command number still open here; the owner forgets results below it.
 func (m *Machine) lowestForward() uint64 {
-	low := m.nextID
-	for id, o := range m.ops {
-		if o.stage == stForward && id < low {
-			low = id
+	for len(m.fwdOpen) > 0 {
+		id := m.fwdOpen[0]
+		if o := m.ops[id]; o != nil && o.stage == stForward {
+			return id
 		}
+		m.fwdOpen = m.fwdOpen[1:]
 	}
-	return low
+	return m.nextID
 }
 
 // onForward executes a command for the peer's front end.
@@ -146,7 +148,7 @@ func (m *Machine) onForward(now int64, msg *Msg) {
 		s.Verify = rest
 	}
 	if s.Kind == scsi.OpRead {
-		s.Data = make([]byte, s.Len)
+		s.Data = m.cfg.Alloc(s.Len)
 	}
 	o := &Op{Cmd: s, LUN: msg.LUN, remote: true, front: msg.Front, frontN: msg.ID, seq: msg.Seq, sign: sign, calm: sign != 0}
 	s.Medium = o

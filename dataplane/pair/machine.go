@@ -83,9 +83,10 @@ type Machine struct {
 	applying  int        // store work for the peer under way
 	owed      chain[Msg] // that of it which the owner waits for (owed.go)
 	probing   peerProbe
-	storeOps  int   // our own
-	fwdBytes  int64 // forwarded and not answered: what the commands carry there or bring back
-	fwdHeld   bool  // commands wait for some of them
+	storeOps  int      // our own
+	fwdBytes  int64    // forwarded and not answered: what the commands carry there or bring back
+	fwdHeld   bool     // commands wait for some of them
+	fwdOpen   []uint64 // numbers of forwarded commands in their order; some may have ended
 	fwdDone   map[uint64]scsi.Result
 	fwdIn     map[uint64]*Op
 	fwdFrom   uint64 // front-end nonce the two tables belong to

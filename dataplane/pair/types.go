@@ -82,6 +82,10 @@ type Config struct {
 	Sums      bool  // this node keeps checksums of blocks (R15)
 	Preferred bool  // this node excludes first when neither hears the other
 
+	// Alloc gives the buffer of a read that the other node has asked for; it may be used again when
+	// the MsgForwardResult that has it was sent. Default make.
+	Alloc func(n int64) []byte
+
 	// Check judges an op at the moment its execution starts, under its lock (R9): reservations,
 	// host map, size. It must be a pure read of applied metadata.
 	Check func(*scsi.Op, LUNID) scsi.Result
@@ -119,6 +123,9 @@ func (c *Config) defaults() {
 	}
 	if c.Region == 0 {
 		c.Region = DefaultRegion
+	}
+	if c.Alloc == nil {
+		c.Alloc = func(n int64) []byte { return make([]byte, n) }
 	}
 	if c.Block == 0 {
 		c.Block = DefaultBlock

@@ -51,7 +51,7 @@ func NewServer(cluster Cluster, cfg Config) *Server {
 // called later, once. The fast path (READ and WRITE) takes no allocation beyond t.Alloc.
 func (s *Server) Submit(t *Task) bool {
 	n := t.Nexus
-	t.Status, t.Sense, t.DataIn, t.Transfer, t.Aborted = StatusGood, nil, nil, 0, false
+	t.Status, t.Sense, t.DataIn, t.Transfer, t.Aborted, t.Ends = StatusGood, nil, nil, 0, false, nil
 	t.serverRef = taskState{}
 	t.unit = nil
 	number, ok := FlatLUN(t.LUN)

@@ -56,6 +56,9 @@ type Task struct {
 	// Done is called once when Submit returned false: from any goroutine (the submitting one
 	// included), maybe before Submit has returned, and with no lock of the device server held.
 	Done func(*Task)
+	// Starts is of the goroutine that submits, nil if it has none: what the command makes others do
+	// may leave with it. It counts during Submit only.
+	Starts *Outbox
 
 	// Set by the device server.
 	Status   byte
@@ -65,7 +68,9 @@ type Task struct {
 	// Aborted: the command was ended by a task management function or the loss of its nexus, and no
 	// response is sent for it. Status and the rest are meaningless then. (What another nexus
 	// aborted ends with TASK ABORTED instead.)
-	Aborted   bool
+	Aborted bool
+	// Ends is of the goroutine that calls Done, nil if it has none: the response may leave with it.
+	Ends      *Outbox
 	senseBuf  [64]byte
 	unit      *Unit
 	op        Op
@@ -127,6 +132,8 @@ type Op struct {
 	Done     func(*Op)
 	Task     *Task     // the front end's task; nil when the operation came over the link
 	Liveness *Liveness // of the nexus; nil when the operation came over the link, or when nothing has to be proved
+	Starts   *Outbox   // as of a Task, during Submit
+	Ends     *Outbox   // as of a Task; set by the medium, if at all, before it calls Done
 
 	Result       Result
 	MiscompareAt int64 // Miscompare: offset in bytes of the first difference within Verify

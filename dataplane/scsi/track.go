@@ -124,6 +124,7 @@ func (n *Nexus) unpin(t *Task) {
 	}
 	waiters := n.unlink(t)
 	n.mu.Unlock()
+	t.Ends = nil // it was another goroutine's
 	deliver(t, waiters)
 }
 
@@ -216,6 +217,7 @@ func (s *Server) execute(t *Task, after func(*Server, *Task) bool) bool {
 	if !t.Nexus.track(t) {
 		return true
 	}
+	t.op.Starts = t.Starts
 	for {
 		if round := st.round; !t.submitOp() {
 			t.opened(round)
@@ -231,6 +233,7 @@ func (s *Server) execute(t *Task, after func(*Server, *Task) bool) bool {
 func opDone(op *Op) {
 	t := op.Task
 	n := t.Nexus
+	t.Ends, op.Starts = op.Ends, op.Ends
 	for {
 		if t.step() {
 			n.finish(t)
@@ -251,7 +254,7 @@ func opDone(op *Op) {
 
 func (t *Task) submitOp() bool {
 	op := &t.op
-	op.Nexus, op.Liveness, op.Arrived, op.Task, op.Done = t.Nexus.ID, &t.Nexus.Liveness, t.Arrived, t, opDone
+	op.Nexus, op.Liveness, op.Arrived, op.Task, op.Done, op.Ends = t.Nexus.ID, &t.Nexus.Liveness, t.Arrived, t, opDone, nil
 	return t.unit.medium.Submit(op)
 }
 

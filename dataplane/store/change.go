@@ -18,10 +18,7 @@ const (
 )
 
 func (f *File) changeRaw(op changeOp, p []byte, off, length int64) error {
-	switch op {
-	case opDurable:
-		return f.writeDurableRaw(p, off)
-	case opDiscard:
+	if op == opDiscard {
 		return f.discardRaw(off, length)
 	}
 	return f.writeRaw(p, off)
@@ -30,6 +27,17 @@ func (f *File) changeRaw(op changeOp, p []byte, off, length int64) error {
 // change does it and keeps the checksums: data first, so that a checksum that is younger than its
 // block is never durable before the write-intent bit of the write is.
 func (f *File) change(op changeOp, p []byte, off, length int64) error {
+	return f.changeBy(op, p, off, length, nil)
+}
+
+// changeBy is change that by does, if it is not nil.
+func (f *File) changeBy(op changeOp, p []byte, off, length int64, by func() error) error {
+	do := func() error {
+		if by != nil {
+			return by()
+		}
+		return f.changeRaw(op, p, off, length)
+	}
 	if c := f.out.Load(); c != nil {
 		c.keep(off, length)
 	}
@@ -39,7 +47,7 @@ func (f *File) change(op changeOp, p []byte, off, length int64) error {
 		}
 	}
 	if f.obj == nil || length == 0 {
-		return f.changeRaw(op, p, off, length)
+		return do()
 	}
 	o := f.obj
 	if off < 0 || length < 0 || sums.Blocks(off+length) > o.sums.Blocks() {
@@ -65,7 +73,7 @@ func (f *File) change(op changeOp, p []byte, off, length int64) error {
 			return err
 		}
 	}
-	if err := f.changeRaw(op, p, off, length); err != nil {
+	if err := do(); err != nil {
 		f.afterFailure(&c)
 		return err
 	}

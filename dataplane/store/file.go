@@ -24,7 +24,10 @@ type File struct {
 	path string // relative to the store's directory
 	sync syncGroup
 
+	durables durables
+
 	probing probing
+	waits   atomic.Bool // the filesystem cannot say whether a write waits (TryWrite)
 	wb      *writeback
 	pieces  pieceMap
 	witness witness
@@ -109,50 +112,6 @@ func (f *File) writeRaw(p []byte, off int64) error {
 		return nil
 	}
 	return f.writeError("write", err)
-}
-
-// WriteAtDurable is WriteAt that returns when p and what is needed to read it back are on stable
-// storage (RWF_DSYNC). It says nothing of earlier writes, unless they are lost: then the store has
-// failed.
-func (f *File) WriteAtDurable(p []byte, off int64) error {
-	return f.change(opDurable, p, off, int64(len(p)))
-}
-
-func (f *File) writeDurableRaw(p []byte, off int64) error {
-	w := f.witness.of(f.f)
-	if w == nil {
-		if err := f.writeRaw(p, off); err != nil {
-			return err
-		}
-		return f.Sync()
-	}
-	if err := f.beforeWrite(FaultWrite, off, int64(len(p))); err != nil {
-		return err
-	}
-	var err error
-	for len(p) > 0 && err == nil {
-		var n int
-		cerr := f.raw.Control(func(fd uintptr) {
-			n, err = unix.Pwritev2(int(fd), [][]byte{p}, off, unix.RWF_DSYNC)
-		})
-		switch {
-		case cerr != nil:
-			return fmt.Errorf("write %s: %w", f.path, cerr)
-		case errors.Is(err, unix.EINTR):
-			err = nil
-		case err == nil && n == 0:
-			err = io.ErrShortWrite
-		case err == nil:
-			p, off = p[n:], off+int64(n)
-		}
-	}
-	if err != nil {
-		if noSpace(err) {
-			err = f.notLost(w, err)
-		}
-		return f.writeError("write", err)
-	}
-	return nil
 }
 
 // Discard frees the blocks that lie wholly in the range and zeroes the rest of it: all of it reads
@@ -337,6 +296,13 @@ type syncGroup struct {
 	ended   uint64 // flushes ended; they run one at a time
 	running bool
 	err     error // the first failure, final
+}
+
+// busy reports that a flush is under way.
+func (g *syncGroup) busy() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.running
 }
 
 func (g *syncGroup) do(flush func() error) error {

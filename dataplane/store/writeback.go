@@ -193,6 +193,14 @@ func (w *writeback) ended(bytes int64) {
 	w.limit.Store(min(max(int64(r.perSecond*unflushedTime.Seconds()), unflushedMin), unflushedMax))
 }
 
+// has reports that a file has something in the page cache that no flush of the whole file was
+// given.
+func (w *writeback) has(f *File) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(f.pieces.bytes) > 0
+}
+
 // take hands what a file has in the page cache to a flush of the whole file.
 func (w *writeback) take(f *File) (bytes int64) {
 	w.mu.Lock()

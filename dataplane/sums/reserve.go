@@ -34,3 +34,18 @@ func (f *File) Reserve(first, n int64) error {
 	}
 	return nil
 }
+
+// Reserved reports that Reserve of the same blocks has nothing to do any more.
+func (f *File) Reserved(first, n int64) bool {
+	if n <= 0 || f.inside(first, n) != nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c, last := first/pageSums/keepPages, (first+n-1)/pageSums/keepPages; c <= last; c++ {
+		if _, has := f.kept[c]; !has {
+			return false
+		}
+	}
+	return true
+}

@@ -102,7 +102,9 @@ func (b *bench) endUnused(rest []testCase) error {
 		used := slices.ContainsFunc(rest, func(c testCase) bool {
 			return slices.Contains(c.uses, name) || name == sysDefault && slices.Contains(c.uses, sysUnmirrored)
 		})
-		if !used && (name != sysBase || !slices.ContainsFunc(rest, func(c testCase) bool { return slices.Contains(c.uses, sysDefault) })) {
+		if !used && (name != sysBase || !slices.ContainsFunc(rest, func(c testCase) bool {
+			return slices.Contains(c.uses, sysDefault) || slices.Contains(c.uses, sysEvents)
+		})) {
 			errs = append(errs, b.end(name))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gemel-storage/gemel/internal/testkit/bench/load"
@@ -165,6 +166,10 @@ func (b *bench) awaitWhole(ctx context.Context, s *rig.Served, limit time.Durati
 // arms are the LUNs of systems that are measured hot; a peer that is not installed is left out, by
 // name.
 func (b *bench) arms(ctx context.Context, systems ...string) (list []arm, err error) {
+	if b.o.against != "" {
+		only := strings.Split(b.o.against, ",")
+		systems = slices.DeleteFunc(slices.Clone(systems), func(s string) bool { return s != systems[0] && !slices.Contains(only, s) })
+	}
 	if b.o.base != "" {
 		systems = append(systems, sysBase)
 	}

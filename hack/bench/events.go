@@ -44,7 +44,11 @@ func (b *bench) events() int {
 
 // eventLUN makes a LUN for events on their pair, filled, and opens it.
 func (b *bench) eventLUN(ctx context.Context, name string, size int64) (*rig.Pair, *rig.LUN, *rig.Served, error) {
-	p, err := b.pair(ctx, sysEvents)
+	return b.eventLUNOf(ctx, sysEvents, name, size)
+}
+
+func (b *bench) eventLUNOf(ctx context.Context, system, name string, size int64) (*rig.Pair, *rig.LUN, *rig.Served, error) {
+	p, err := b.pair(ctx, system)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -56,7 +60,7 @@ func (b *bench) eventLUN(ctx context.Context, name string, size int64) (*rig.Pai
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	b.keepOpen(sysEvents, s.Device)
+	b.keepOpen(system, s.Device)
 	return p, l, s, b.fill(ctx, s)
 }
 
@@ -64,74 +68,106 @@ func (b *bench) eventLUN(ctx context.Context, name string, size int64) (*rig.Pai
 const partnerLostSize = 128 << 20
 
 // partnerLost writes to a whole pair, then to what is left of it (write-through), then while the
-// other one is copied to, in turns.
+// other one is copied to, in turns; and does so with the commit that is compared with.
 func partnerLost(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-	p, _, s, err := b.eventLUN(ctx, "partner-lost", partnerLostSize)
-	if err != nil {
-		return nil, err
+	systems := []string{sysEvents}
+	if b.o.base != "" {
+		systems = append(systems, sysBase)
 	}
 	w := load.Workload{Block: 4096, Depth: 64}
-	var figures [4]results.Figures // whole, whole again, alone, resync
-	for i, name := range []string{"in_sync", "in_sync", "alone", "resync"} {
-		figures[i].Name, figures[i].Flags = name, s.Flags
-	}
-	var pauses []time.Duration
-	for range b.o.rounds {
-		r, err := load.Start(w, s.Device)
+	var losers []*losing
+	for _, system := range systems {
+		p, _, s, err := b.eventLUNOf(ctx, system, "partner-lost", partnerLostSize)
 		if err != nil {
 			return nil, err
 		}
-		pause, err := func() (time.Duration, error) {
-			for i := range 2 {
-				x, err := r.Sample(ctx, b.o.time, p.Procs())
-				if err != nil {
-					return 0, err
-				}
-				figures[i].Add(x.Rate, x)
-			}
-			r.Mark()
-			if err := p.Kill(1); err != nil {
-				return 0, err
-			}
-			if err := r.More(ctx, opsPerEvent, eventLimit); err != nil {
-				return 0, err
-			}
-			pause := r.Worst()
-			x, err := r.Sample(ctx, b.o.time, p.Procs()[:1])
-			if err != nil {
-				return 0, err
-			}
-			figures[2].Add(x.Rate, x)
-			if err := p.StartNode(1); err != nil {
-				return 0, err
-			}
-			x, err = r.SampleWhile(p.Procs(), func() error {
-				ctx, cancel := context.WithTimeout(ctx, wholeLimit)
-				defer cancel()
-				return p.WaitInSync(ctx)
-			})
-			if err != nil {
-				return 0, err
-			}
-			figures[3].Add(x.Rate, x)
-			return pause, nil
-		}()
-		if err = errors.Join(err, r.Stop()); err != nil {
-			return nil, err
+		l := &losing{pair: p, served: s}
+		for i, name := range []string{"in_sync", "in_sync", "alone", "resync"} {
+			l.figures[i].Name, l.figures[i].Flags = name, s.Flags
 		}
-		if err := s.Flush(ctx); err != nil {
-			return nil, err
+		if system == sysBase {
+			l.figures[2].Name = system
 		}
-		pauses = append(pauses, pause)
+		losers = append(losers, l)
 	}
+	for round := range b.o.rounds {
+		for _, i := range order(round, len(losers)) {
+			if err := losers[i].round(ctx, b, w); err != nil {
+				return nil, err
+			}
+		}
+	}
+	figures := &losers[0].figures
 	control := results.ControlOf(&figures[0], &figures[1])
 	lost := results.Against(c.name, w.Unit(), &figures[2], nil, &figures[0], false).Controlled(control)
 	lost.Note = "the survivor alone: every write goes to disk before it is acknowledged; the peer is the same load on the whole pair, just before"
 	resync := results.Against("write_during_resync_qd64", w.Unit(), &figures[3], nil, &figures[0], false).Controlled(control)
 	resync.Note = "from the start of the lost node's process until both are in sync; the peer is the whole pair, before"
-	gone := results.Worst("partner_lost_pause_ms", "ms", results.Milliseconds(pauses...))
+	gone := results.Worst("partner_lost_pause_ms", "ms", results.Milliseconds(losers[0].pauses...))
 	gone.Note = "the partner is killed; longest write that overlaps it, worst of all rounds"
-	return []results.Row{lost, resync, gone}, nil
+	rows := []results.Row{lost, resync, gone}
+	for _, l := range losers[1:] {
+		row := results.Against(c.name+"_to_base", w.Unit(), &figures[2], nil, &l.figures[2], false).Controlled(control)
+		row.Note = "the survivor alone, and that of the commit that is compared with"
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// losing is a pair that loses its partner again and again.
+type losing struct {
+	pair    *rig.Pair
+	served  *rig.Served
+	figures [4]results.Figures // whole, whole again, alone, resync
+	pauses  []time.Duration
+}
+
+func (l *losing) round(ctx context.Context, b *bench, w load.Workload) error {
+	p := l.pair
+	r, err := load.Start(w, l.served.Device)
+	if err != nil {
+		return err
+	}
+	pause, err := func() (time.Duration, error) {
+		for i := range 2 {
+			x, err := r.Sample(ctx, b.o.time, p.Procs())
+			if err != nil {
+				return 0, err
+			}
+			l.figures[i].Add(x.Rate, x)
+		}
+		r.Mark()
+		if err := p.Kill(1); err != nil {
+			return 0, err
+		}
+		if err := r.More(ctx, opsPerEvent, eventLimit); err != nil {
+			return 0, err
+		}
+		pause := r.Worst()
+		x, err := r.Sample(ctx, b.o.time, p.Procs()[:1])
+		if err != nil {
+			return 0, err
+		}
+		l.figures[2].Add(x.Rate, x)
+		if err := p.StartNode(1); err != nil {
+			return 0, err
+		}
+		x, err = r.SampleWhile(p.Procs(), func() error {
+			ctx, cancel := context.WithTimeout(ctx, wholeLimit)
+			defer cancel()
+			return p.WaitInSync(ctx)
+		})
+		if err != nil {
+			return 0, err
+		}
+		l.figures[3].Add(x.Rate, x)
+		return pause, nil
+	}()
+	if err = errors.Join(err, r.Stop()); err != nil {
+		return err
+	}
+	l.pauses = append(l.pauses, pause)
+	return l.served.Flush(ctx)
 }
 
 // duringScrub compares a load while both copies are being compared with the same load at other

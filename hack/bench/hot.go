@@ -151,22 +151,30 @@ func severalSessions(n int) func(context.Context, *bench, testCase) ([]results.R
 // forwarded loads a LUN through the node that does not own it; the peer is its owner.
 func forwarded(w load.Workload) func(context.Context, *bench, testCase) ([]results.Row, error) {
 	return func(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-		wrong, right, err := b.bothWays(ctx)
+		wrong, right, err := b.bothWays(ctx, sysDefault)
 		if err != nil {
 			return nil, err
 		}
-		return b.compare(ctx, comparison{name: c.name, w: w, arms: []arm{{served: wrong}, {served: right}},
+		arms := []arm{{served: wrong}, {served: right}}
+		if b.o.base != "" {
+			base, _, err := b.bothWays(ctx, sysBase)
+			if err != nil {
+				return nil, err
+			}
+			arms = append(arms, arm{served: base, row: c.name + "_to_base"})
+		}
+		return b.compare(ctx, comparison{name: c.name, w: w, arms: arms,
 			note: "through the node that does not own the LUN; the peer is the way through its owner"})
 	}
 }
 
 // bothWays opens one filled LUN through the node that does not own it, and through the one that
 // does, once.
-func (b *bench) bothWays(ctx context.Context) (wrong, right *rig.Served, err error) {
-	if s := b.served[sysDefault+"/wrong"]; s != nil {
-		return s, b.served[sysDefault+"/right"], nil
+func (b *bench) bothWays(ctx context.Context, system string) (wrong, right *rig.Served, err error) {
+	if s := b.served[system+"/wrong"]; s != nil {
+		return s, b.served[system+"/right"], nil
 	}
-	p, err := b.pair(ctx, sysDefault)
+	p, err := b.pair(ctx, system)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -182,10 +190,12 @@ func (b *bench) bothWays(ctx context.Context) (wrong, right *rig.Served, err err
 		if *x.s, err = l.Serve(ctx, x.name, x.via); err != nil {
 			return nil, nil, err
 		}
-		b.keepOpen(sysDefault, (*x.s).Device)
-		b.served[sysDefault+"/"+x.name] = *x.s
+		b.keepOpen(system, (*x.s).Device)
+		b.served[system+"/"+x.name] = *x.s
 	}
-	right.Name, wrong.Name = "through_owner", "forwarded"
+	if right.Name, wrong.Name = "through_owner", "forwarded"; system != sysDefault {
+		wrong.Name = system
+	}
 	return wrong, right, b.fill(ctx, right)
 }
 

@@ -9,6 +9,7 @@
 //	bench -only aged -age 1h   the pause of a snapshot after an hour of random writes and snapshots
 //	bench -only group_         1 to 16 LUNs, of one node and of both, over 1 to 4 backing volumes
 //	bench -base COMMIT         the same cases against gemel-target as it was at a commit
+//	bench -against plain       only with these of the systems that a case names, and with -base
 //	bench -list                the cases
 //	bench -docs docs           tables and plots of the last results into docs/benchmarks.md
 package main
@@ -34,11 +35,11 @@ import (
 )
 
 type options struct {
-	dir, out, only, base, docs, profile string
-	quick, list, merge, verbose         bool
-	rounds                              int
-	time, age                           time.Duration
-	size                                int64
+	dir, out, only, base, docs, profile, against string
+	quick, list, merge, verbose                  bool
+	rounds                                       int
+	time, age                                    time.Duration
+	size                                         int64
 }
 
 func main() {
@@ -49,6 +50,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "run only cases with this name, or whose name contains it; several, separated by commas")
 	flag.BoolVar(&o.merge, "merge", false, "keep the rows of -out that this run does not measure; with -docs: those of the page that -out does not have")
 	flag.StringVar(&o.base, "base", "", "compare with gemel-target of this commit, too")
+	flag.StringVar(&o.against, "against", "", "compare only with these of the systems that a case names, separated by commas, and with -base")
 	flag.StringVar(&o.docs, "docs", "", "measure nothing: write tables and plots of -out into this folder")
 	flag.BoolVar(&o.quick, "quick", false, "the short part, with shorter and fewer rounds")
 	flag.BoolVar(&o.list, "list", false, "list the cases")

@@ -1,0 +1,47 @@
+package node
+
+import (
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+	"github.com/gemel-storage/gemel/dataplane/store"
+)
+
+// together begins what the machine is told of together, and what is sent together because of it.
+func (n *Node) together() *actions {
+	a := actionPool.Get().(*actions)
+	a.out = new(scsi.Outbox)
+	return a
+}
+
+// tell tells the machine of the changes that were done, and carries out and sends what follows.
+func (n *Node) tell(a *actions) {
+	out, mirrored := a.out, a.mirrored
+	n.perform(a, current{})
+	out.Send()
+	for range mirrored {
+		n.peer.applies.Done()
+	}
+}
+
+// done notes the outcome of a change that a goroutine has done that the next link waits for (R4).
+func (c *change) done(a *actions, res scsi.Result) {
+	if c.op != nil {
+		c.n.storeDone(a, c.op, res)
+		return
+	}
+	a.mirrored++
+	c.n.applied(a, c.link, c.msg, res)
+}
+
+// writeDurable begins a durable write.
+func (n *Node) writeDurable(f *store.File, p []byte, off int64, c *change) {
+	f.WriteDurable(&store.Durable{P: p, Off: off, Tag: c, By: n})
+}
+
+// Ended implements store.Ender.
+func (n *Node) Ended(list []*store.Durable) {
+	a := n.together()
+	for _, d := range list {
+		d.Tag.(*change).done(a, classify(d.Err, true))
+	}
+	n.tell(a)
+}

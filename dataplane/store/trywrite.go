@@ -1,0 +1,77 @@
+package store
+
+import (
+	"errors"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/dataplane/sums"
+)
+
+// attempt is one pwritev2 with RWF_NOWAIT, as a probe is one preadv2.
+type attempt struct {
+	p    []byte
+	iov  [1][]byte
+	off  int64
+	n    int
+	err  error
+	call func(fd uintptr)
+}
+
+var attempts = sync.Pool{New: func() any {
+	q := new(attempt)
+	q.call = func(fd uintptr) {
+		q.iov[0] = q.p
+		q.n, q.err = unix.Pwritev2(int(fd), q.iov[:], q.off, unix.RWF_NOWAIT)
+	}
+	return q
+}}
+
+// TryWrite is WriteAt if that waits for nothing: neither for the disk nor for another user of the
+// file. False: WriteAt has to be asked, which does all of it and says why if it cannot; until then
+// a part of p may be written, and its checksums not be.
+func (f *File) TryWrite(p []byte, off int64) bool {
+	if f.s.faults != nil { // a fault may be a wait
+		return f.s.cached != nil && f.s.cached(f.path, off, int64(len(p))) && f.WriteAt(p, off) == nil
+	}
+	if f.waits.Load() || f.out.Load() != nil || f.in.Load() != nil || f.s.Failed() != nil ||
+		f.wb.dirty.Load() >= f.wb.limit.Load() {
+		return false
+	}
+	first, n := off/sumBlock, sums.Blocks(int64(len(p)))
+	if o := f.obj; o != nil {
+		switch {
+		case off < 0 || len(p) == 0 || (off|int64(len(p)))%sumBlock != 0 || first+n > o.sums.Blocks():
+			return false
+		case o.sums.Adopted() != sums.AllAdopted || !o.sums.Reserved(first, n) || !o.sums.Cached(first, n):
+			return false
+		}
+	}
+	if !f.writeNowait(p, off) {
+		return false
+	}
+	f.wb.wrote(f, off, int64(len(p)))
+	if f.obj == nil {
+		return true
+	}
+	c := changed{p: p, off: off, end: off + int64(len(p)), from: off, to: off + int64(len(p))}
+	return f.putSums(&c) == nil
+}
+
+func (f *File) writeNowait(p []byte, off int64) bool {
+	if f.probing == probeMemory {
+		n, err := f.f.WriteAt(p, off)
+		return err == nil && n == len(p)
+	}
+	q := attempts.Get().(*attempt)
+	q.p, q.off, q.n, q.err = p, off, 0, nil
+	err := f.raw.Control(q.call)
+	n, werr := q.n, q.err
+	q.p, q.iov[0] = nil, nil
+	attempts.Put(q)
+	if errors.Is(werr, unix.EOPNOTSUPP) || errors.Is(werr, unix.EINVAL) {
+		f.waits.Store(true) // the filesystem cannot tell
+	}
+	return err == nil && werr == nil && n == len(p)
+}

@@ -1,0 +1,26 @@
+package main
+
+// ofPath is the hazard of mutants of the data path: what is done together, and what must not wait
+// for it.
+const ofPath = -5
+
+func init() { mutants = append(mutants, pathMutants...) }
+
+var pathMutants = []mutant{
+	{ofPath, "an answer waits for the disk of the next command", below("dataplane/node/lane.go",
+		"			n.carryOut(a, current{})\n			a.out.Send()\n", "			_ = a\n"), "dataplane/node", "TestNoAnswerWaitsForTheNextCommand"},
+	{ofPath, "a message waits for the rest of the next one", below("dataplane/link/link.go",
+		"	c.wire.idle = handOver\n", ""), "dataplane/link", "TestBatchesEndBeforeTheReaderWaits"},
+	{ofPath, "the partner hears of a write when the next one comes", below("dataplane/iscsi/output.go",
+		"	c.starts.Send()\n", ""), "dataplane/iscsi", "TestStartsLeaveBeforeTheReaderWaits"},
+	{ofPath, "answers that are left leave one by one", below("dataplane/iscsi/command.go",
+		"	if later == nil || c.queued >= batchBytes {", "	if true {"), "dataplane/iscsi", "TestAnswersLeaveTogether"},
+	{ofPath, "whoever must not wait writes to a disk that has too much to do", below("dataplane/store/trywrite.go",
+		"		f.wb.dirty.Load() >= f.wb.limit.Load() {", "		false {"), "dataplane/store", "TestTryWriteLeavesWhatWaits"},
+	{ofPath, "whoever encrypts waits behind a goroutine that waits for the socket", below("dataplane/link/wire.go",
+		"	if w.draining || w.raw == nil {", "	if w.raw == nil {"), "dataplane/link", "TestWireNeverWaits"},
+	{ofPath, "a durable write is not flushed", below("dataplane/store/durable.go",
+		"	err := f.put(p, off, unix.RWF_DSYNC)\n", "	err := f.put(p, off, 0)\n"), "dataplane/store", "TestDurableWritesSurviveALossOfPower"},
+	{ofPath, "a durable write that joins others does not wait for them", below("dataplane/store/durable.go",
+		"	g.joined = append(g.joined, t)\n", "	t.told <- verdict{}\n"), "dataplane/store", "TestDurableWritesSurviveALossOfPower"},
+}
