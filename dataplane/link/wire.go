@@ -12,7 +12,7 @@ import (
 
 // wire is the socket under a connection, between the kernel and TLS where there is TLS. It gives
 // TLS what a socket does not: many records in one system call, and a Write that never waits, so
-// that whoever sends encrypts, and hands over to no other goroutine for it.
+// that the goroutine that sends encrypts, and hands over to no other one for it.
 type wire struct {
 	net.Conn
 	raw syscall.RawConn // nil: the connection is no kernel socket, and every write may wait

@@ -254,8 +254,8 @@ func counted(t *testing.T, c net.Conn, n int) {
 	}
 }
 
-// A write to a live wire never waits, whatever the other side does and whoever waits for the
-// socket; drain brings the rest.
+// A write to a live wire never waits, whatever the other side does, and while a goroutine waits for
+// the socket; drain brings the rest.
 func TestWireNeverWaits(t *testing.T) {
 	w, other := liveWire(t)
 	const total = 64 << 20

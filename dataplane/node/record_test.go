@@ -30,7 +30,7 @@ func TestLoneMemberFindsThatTheOtherWasForced(t *testing.T) {
 	if _, err := n.arb.CompareAndSwap(p.ctx, version, rec); err != nil {
 		t.Fatal(err)
 	}
-	p.until("node a fences itself", func() bool { return n.View().Phase == pair.Fenced })
+	p.until("node a fences itself, and can be forced", func() bool { v := n.View(); return v.Phase == pair.Fenced && v.ForceEpoch != 0 })
 	t.Logf("after %v", time.Since(began).Round(time.Millisecond))
 	if v := n.View(); v.Serving || !strings.Contains(v.Reason, "on this node's store only") || v.ForceEpoch == 0 {
 		t.Fatalf("%+v", v)
