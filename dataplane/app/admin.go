@@ -31,7 +31,7 @@ type admin struct {
 // adminCommands are the commands beside the server.
 func adminCommands() []*cobra.Command {
 	a := &admin{}
-	cmds := []*cobra.Command{a.status(), a.scrub(), a.force(), a.transfer(), a.drain()}
+	cmds := []*cobra.Command{a.status(), a.scrub(), a.force(), a.transfer(), a.drain(), a.profile()}
 	for _, c := range cmds {
 		c.SilenceUsage, c.SilenceErrors = true, true
 		f := c.Flags()

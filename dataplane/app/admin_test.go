@@ -2,6 +2,7 @@ package app
 
 import (
 	"bytes"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,8 @@ func TestAdminCommands(t *testing.T) {
 		{"transfer --to b " + id, "moved 1 LUNs"},
 		{"status", "held         1 LUNs by a person's transfer, the last until "},
 		{"transfer --to a --all --hold 1h", "the transfer holds until "},
+		{"profile heap --out " + filepath.Join(t.TempDir(), "heap.pprof"), "go tool pprof -top "},
+		{"profile cpu --seconds 1 --out " + filepath.Join(t.TempDir(), "cpu.pprof"), "wrote "},
 		{"transfer --to a --all --hold 0s", "moved 0 LUNs; commands waited for 0s; the transfer does not hold"},
 	} {
 		if out, err := admin(strings.Fields(c.args)...); err != nil || !strings.Contains(out, c.want) {
@@ -72,6 +75,8 @@ func TestAdminCommands(t *testing.T) {
 		{"force --epoch 1", "accept_data_loss"},
 		{"force --epoch 1 --accept-data-loss", "force is possible only on a node"},
 		{"scrub nonsense", "uuids"},
+		{"profile everything", "use one of cpu"},
+		{"profile heap --out /nowhere/heap.pprof", "--out"},
 		{"status --tls-cert nowhere", "--tls-cert"},
 	} {
 		if out, err := admin(strings.Fields(c.args)...); err == nil || !strings.Contains(err.Error(), c.want) {

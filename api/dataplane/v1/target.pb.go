@@ -4765,6 +4765,102 @@ func (x *Event) GetStatus() *Status {
 	return nil
 }
 
+type ProfileRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Seconds       uint32                 `protobuf:"varint,2,opt,name=seconds,proto3" json:"seconds,omitempty"` // of cpu, mutex and block: 1 to 60; 0: 10
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProfileRequest) Reset() {
+	*x = ProfileRequest{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProfileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProfileRequest) ProtoMessage() {}
+
+func (x *ProfileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProfileRequest.ProtoReflect.Descriptor instead.
+func (*ProfileRequest) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *ProfileRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ProfileRequest) GetSeconds() uint32 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
+type ProfilePart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProfilePart) Reset() {
+	*x = ProfilePart{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProfilePart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProfilePart) ProtoMessage() {}
+
+func (x *ProfilePart) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProfilePart.ProtoReflect.Descriptor instead.
+func (*ProfilePart) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *ProfilePart) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 var File_api_dataplane_v1_target_proto protoreflect.FileDescriptor
 
 const file_api_dataplane_v1_target_proto_rawDesc = "" +
@@ -5184,7 +5280,12 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12/\n" +
-	"\x06status\x18\x04 \x01(\v2\x17.gemel.target.v1.StatusR\x06status*d\n" +
+	"\x06status\x18\x04 \x01(\v2\x17.gemel.target.v1.StatusR\x06status\">\n" +
+	"\x0eProfileRequest\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
+	"\aseconds\x18\x02 \x01(\rR\aseconds\"!\n" +
+	"\vProfilePart\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data*d\n" +
 	"\n" +
 	"WriteCache\x12\x1b\n" +
 	"\x17WRITE_CACHE_UNSPECIFIED\x10\x00\x12\x1a\n" +
@@ -5202,7 +5303,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x0fPHASE_RESYNCING\x10\x05\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x06\x12\x10\n" +
 	"\fPHASE_FENCED\x10\a\x12\x12\n" +
-	"\x0ePHASE_STOPPING\x10\b2\xdc\x10\n" +
+	"\x0ePHASE_STOPPING\x10\b2\xa8\x11\n" +
 	"\rTargetService\x12D\n" +
 	"\tCreateLUN\x12!.gemel.target.v1.CreateLUNRequest\x1a\x14.gemel.target.v1.LUN\x12R\n" +
 	"\tDeleteLUN\x12!.gemel.target.v1.DeleteLUNRequest\x1a\".gemel.target.v1.DeleteLUNResponse\x12D\n" +
@@ -5227,7 +5328,8 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\fListSessions\x12$.gemel.target.v1.ListSessionsRequest\x1a%.gemel.target.v1.ListSessionsResponse\x12L\n" +
 	"\aGetWork\x12\x1f.gemel.target.v1.GetWorkRequest\x1a .gemel.target.v1.GetWorkResponse\x12F\n" +
 	"\x05Scrub\x12\x1d.gemel.target.v1.ScrubRequest\x1a\x1e.gemel.target.v1.ScrubResponse\x12F\n" +
-	"\x05Force\x12\x1d.gemel.target.v1.ForceRequest\x1a\x1e.gemel.target.v1.ForceResponse\x12@\n" +
+	"\x05Force\x12\x1d.gemel.target.v1.ForceRequest\x1a\x1e.gemel.target.v1.ForceResponse\x12J\n" +
+	"\aProfile\x12\x1f.gemel.target.v1.ProfileRequest\x1a\x1c.gemel.target.v1.ProfilePart0\x01\x12@\n" +
 	"\x05Watch\x12\x1d.gemel.target.v1.WatchRequest\x1a\x16.gemel.target.v1.Event0\x01B:Z8github.com/gemel-storage/gemel/api/dataplane/v1;targetv1b\x06proto3"
 
 var (
@@ -5243,7 +5345,7 @@ func file_api_dataplane_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_dataplane_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
 var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(WriteCache)(0),                     // 0: gemel.target.v1.WriteCache
 	(ScrubOrigin)(0),                    // 1: gemel.target.v1.ScrubOrigin
@@ -5312,20 +5414,22 @@ var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(*ListSessionsResponse)(nil),        // 64: gemel.target.v1.ListSessionsResponse
 	(*Session)(nil),                     // 65: gemel.target.v1.Session
 	(*Event)(nil),                       // 66: gemel.target.v1.Event
-	nil,                                 // 67: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                                 // 68: gemel.target.v1.LUN.LabelsEntry
-	nil,                                 // 69: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                                 // 70: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),       // 71: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 72: google.protobuf.Duration
+	(*ProfileRequest)(nil),              // 67: gemel.target.v1.ProfileRequest
+	(*ProfilePart)(nil),                 // 68: gemel.target.v1.ProfilePart
+	nil,                                 // 69: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                                 // 70: gemel.target.v1.LUN.LabelsEntry
+	nil,                                 // 71: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                                 // 72: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),       // 73: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 74: google.protobuf.Duration
 }
 var file_api_dataplane_v1_target_proto_depIdxs = []int32{
-	67, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	69, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	7,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	68, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	70, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
-	71, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
+	73, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
 	8,  // 6: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
 	21, // 7: gemel.target.v1.Mapping.near:type_name -> gemel.target.v1.Near
 	0,  // 8: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
@@ -5334,27 +5438,27 @@ var file_api_dataplane_v1_target_proto_depIdxs = []int32{
 	6,  // 11: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
 	4,  // 12: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
 	21, // 13: gemel.target.v1.MapHostRequest.near:type_name -> gemel.target.v1.Near
-	71, // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	69, // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	70, // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	73, // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	71, // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	72, // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
 	24, // 17: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
 	31, // 18: gemel.target.v1.GroupSnapshot.members:type_name -> gemel.target.v1.GroupSnapshotMember
 	24, // 19: gemel.target.v1.GroupSnapshotMember.snapshot:type_name -> gemel.target.v1.Snapshot
 	3,  // 20: gemel.target.v1.GroupSnapshotMember.stage:type_name -> gemel.target.v1.GroupSnapshotMember.Stage
 	25, // 21: gemel.target.v1.PrepareGroupSnapshotRequest.members:type_name -> gemel.target.v1.CreateSnapshotRequest
-	72, // 22: gemel.target.v1.HoldGroupSnapshotRequest.ttl:type_name -> google.protobuf.Duration
-	72, // 23: gemel.target.v1.CutGroupSnapshotResponse.held:type_name -> google.protobuf.Duration
-	71, // 24: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
-	71, // 25: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
-	71, // 26: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
+	74, // 22: gemel.target.v1.HoldGroupSnapshotRequest.ttl:type_name -> google.protobuf.Duration
+	74, // 23: gemel.target.v1.CutGroupSnapshotResponse.held:type_name -> google.protobuf.Duration
+	73, // 24: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
+	73, // 25: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
+	73, // 26: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
 	45, // 27: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
-	71, // 28: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
-	72, // 29: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
+	73, // 28: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
+	74, // 29: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
 	47, // 30: gemel.target.v1.Ownership.disks:type_name -> gemel.target.v1.DiskUse
 	8,  // 31: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
 	2,  // 32: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
 	61, // 33: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	71, // 34: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	73, // 34: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
 	54, // 35: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
 	53, // 36: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
 	52, // 37: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
@@ -5362,27 +5466,27 @@ var file_api_dataplane_v1_target_proto_depIdxs = []int32{
 	50, // 39: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
 	46, // 40: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
 	51, // 41: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
-	71, // 42: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
-	71, // 43: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	71, // 44: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	71, // 45: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	71, // 46: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	73, // 42: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
+	73, // 43: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	73, // 44: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	73, // 45: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	73, // 46: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
 	1,  // 47: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
 	55, // 48: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
-	71, // 49: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
+	73, // 49: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
 	56, // 50: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
-	71, // 51: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
+	73, // 51: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
 	1,  // 52: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
 	54, // 53: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
-	71, // 54: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	71, // 55: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	71, // 56: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	73, // 54: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	73, // 55: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	73, // 56: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
 	8,  // 57: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
 	65, // 58: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	71, // 59: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
-	71, // 60: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	71, // 61: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
-	71, // 62: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	73, // 59: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	73, // 60: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	73, // 61: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	73, // 62: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
 	49, // 63: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
 	5,  // 64: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
 	9,  // 65: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
@@ -5408,34 +5512,36 @@ var file_api_dataplane_v1_target_proto_depIdxs = []int32{
 	14, // 85: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
 	57, // 86: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
 	59, // 87: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	62, // 88: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	6,  // 89: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	10, // 90: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	6,  // 91: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	6,  // 92: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	6,  // 93: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	19, // 94: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	7,  // 95: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	23, // 96: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	24, // 97: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	27, // 98: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	29, // 99: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	30, // 100: gemel.target.v1.TargetService.BeginGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
-	30, // 101: gemel.target.v1.TargetService.PrepareGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
-	35, // 102: gemel.target.v1.TargetService.HoldGroupSnapshot:output_type -> gemel.target.v1.HoldGroupSnapshotResponse
-	37, // 103: gemel.target.v1.TargetService.CutGroupSnapshot:output_type -> gemel.target.v1.CutGroupSnapshotResponse
-	30, // 104: gemel.target.v1.TargetService.GetGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
-	40, // 105: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	42, // 106: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
-	44, // 107: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
-	49, // 108: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	64, // 109: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	15, // 110: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
-	58, // 111: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	60, // 112: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	66, // 113: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	89, // [89:114] is the sub-list for method output_type
-	64, // [64:89] is the sub-list for method input_type
+	67, // 88: gemel.target.v1.TargetService.Profile:input_type -> gemel.target.v1.ProfileRequest
+	62, // 89: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	6,  // 90: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	10, // 91: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	6,  // 92: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	6,  // 93: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	6,  // 94: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	19, // 95: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	7,  // 96: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	23, // 97: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	24, // 98: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	27, // 99: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	29, // 100: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	30, // 101: gemel.target.v1.TargetService.BeginGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	30, // 102: gemel.target.v1.TargetService.PrepareGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	35, // 103: gemel.target.v1.TargetService.HoldGroupSnapshot:output_type -> gemel.target.v1.HoldGroupSnapshotResponse
+	37, // 104: gemel.target.v1.TargetService.CutGroupSnapshot:output_type -> gemel.target.v1.CutGroupSnapshotResponse
+	30, // 105: gemel.target.v1.TargetService.GetGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	40, // 106: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	42, // 107: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
+	44, // 108: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
+	49, // 109: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	64, // 110: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	15, // 111: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
+	58, // 112: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	60, // 113: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	68, // 114: gemel.target.v1.TargetService.Profile:output_type -> gemel.target.v1.ProfilePart
+	66, // 115: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	90, // [90:116] is the sub-list for method output_type
+	64, // [64:90] is the sub-list for method input_type
 	64, // [64:64] is the sub-list for extension type_name
 	64, // [64:64] is the sub-list for extension extendee
 	0,  // [0:64] is the sub-list for field type_name
@@ -5454,7 +5560,7 @@ func file_api_dataplane_v1_target_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_dataplane_v1_target_proto_rawDesc), len(file_api_dataplane_v1_target_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   67,
+			NumMessages:   69,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -46,6 +46,7 @@ const (
 	TargetService_GetWork_FullMethodName              = "/gemel.target.v1.TargetService/GetWork"
 	TargetService_Scrub_FullMethodName                = "/gemel.target.v1.TargetService/Scrub"
 	TargetService_Force_FullMethodName                = "/gemel.target.v1.TargetService/Force"
+	TargetService_Profile_FullMethodName              = "/gemel.target.v1.TargetService/Profile"
 	TargetService_Watch_FullMethodName                = "/gemel.target.v1.TargetService/Watch"
 )
 
@@ -123,6 +124,10 @@ type TargetServiceClient interface {
 	// again. FAILED_PRECONDITION when the other node can serve, when this one already does, or when epoch is not the one that
 	// GetStatus shows as force_epoch.
 	Force(ctx context.Context, in *ForceRequest, opts ...grpc.CallOption) (*ForceResponse, error)
+	// Profile takes a profile of the node's process, in the format of pprof, and streams it when it is complete: cpu, mutex and
+	// block are of what happens in the next seconds, allocs, goroutine and heap of this moment. FAILED_PRECONDITION while
+	// another one is taken.
+	Profile(ctx context.Context, in *ProfileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ProfilePart], error)
 	// Watch streams events from now on, the present status first.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error)
 }
@@ -375,9 +380,28 @@ func (c *targetServiceClient) Force(ctx context.Context, in *ForceRequest, opts 
 	return out, nil
 }
 
+func (c *targetServiceClient) Profile(ctx context.Context, in *ProfileRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ProfilePart], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &TargetService_ServiceDesc.Streams[0], TargetService_Profile_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ProfileRequest, ProfilePart]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TargetService_ProfileClient = grpc.ServerStreamingClient[ProfilePart]
+
 func (c *targetServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Event], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &TargetService_ServiceDesc.Streams[0], TargetService_Watch_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &TargetService_ServiceDesc.Streams[1], TargetService_Watch_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -468,6 +492,10 @@ type TargetServiceServer interface {
 	// again. FAILED_PRECONDITION when the other node can serve, when this one already does, or when epoch is not the one that
 	// GetStatus shows as force_epoch.
 	Force(context.Context, *ForceRequest) (*ForceResponse, error)
+	// Profile takes a profile of the node's process, in the format of pprof, and streams it when it is complete: cpu, mutex and
+	// block are of what happens in the next seconds, allocs, goroutine and heap of this moment. FAILED_PRECONDITION while
+	// another one is taken.
+	Profile(*ProfileRequest, grpc.ServerStreamingServer[ProfilePart]) error
 	// Watch streams events from now on, the present status first.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Event]) error
 	mustEmbedUnimplementedTargetServiceServer()
@@ -551,6 +579,9 @@ func (UnimplementedTargetServiceServer) Scrub(context.Context, *ScrubRequest) (*
 }
 func (UnimplementedTargetServiceServer) Force(context.Context, *ForceRequest) (*ForceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Force not implemented")
+}
+func (UnimplementedTargetServiceServer) Profile(*ProfileRequest, grpc.ServerStreamingServer[ProfilePart]) error {
+	return status.Error(codes.Unimplemented, "method Profile not implemented")
 }
 func (UnimplementedTargetServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[Event]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
@@ -1008,6 +1039,17 @@ func _TargetService_Force_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TargetService_Profile_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ProfileRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(TargetServiceServer).Profile(m, &grpc.GenericServerStream[ProfileRequest, ProfilePart]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type TargetService_ProfileServer = grpc.ServerStreamingServer[ProfilePart]
+
 func _TargetService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1124,6 +1166,11 @@ var TargetService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Profile",
+			Handler:       _TargetService_Profile_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "Watch",
 			Handler:       _TargetService_Watch_Handler,
