@@ -76,7 +76,10 @@ func (d *memory) abort(match func(*scsi.Task) bool) int {
 }
 
 // release completes every held command.
-func (d *memory) release() int {
+func (d *memory) release() int { return d.end(nil) }
+
+// end is release that leaves the answers in out.
+func (d *memory) end(out *scsi.Outbox) int {
 	d.mu.Lock()
 	var all []*scsi.Task
 	for t := range d.held {
@@ -85,6 +88,7 @@ func (d *memory) release() int {
 	}
 	d.mu.Unlock()
 	for _, t := range all {
+		t.Ends = out
 		t.Done(t)
 	}
 	return len(all)

@@ -8,22 +8,6 @@ import (
 	"github.com/gemel-storage/gemel/internal/pdu"
 )
 
-// end completes all held commands, whose answers are left in out.
-func (d *memory) end(out *scsi.Outbox) (n int) {
-	d.mu.Lock()
-	var all []*scsi.Task
-	for t := range d.held {
-		all = append(all, t)
-		delete(d.held, t)
-	}
-	d.mu.Unlock()
-	for _, t := range all {
-		t.Ends = out
-		t.Done(t)
-	}
-	return len(all)
-}
-
 // Answers that the Device has left to leave together go out with its Send, or with what somebody
 // else has to send, and not before.
 func TestAnswersLeaveTogether(t *testing.T) {

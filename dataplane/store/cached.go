@@ -17,10 +17,10 @@ const (
 	probeMemory                // a filesystem in memory, which cannot tell but has nothing to wait for
 )
 
-// probe is one preadv2 with RWF_NOWAIT. RawConn.Control keeps the descriptor from being closed and
-// used for another file meanwhile; the function that it calls is bound once, so that a read that
-// finds its pages allocates nothing.
-type probe struct {
+// attempt is one preadv2 or pwritev2 with RWF_NOWAIT. RawConn.Control keeps the descriptor from
+// being closed and used for another file meanwhile; the function that it calls is bound once, so
+// that what waits for nothing allocates nothing.
+type attempt struct {
 	p    []byte
 	iov  [1][]byte
 	off  int64
@@ -29,26 +29,33 @@ type probe struct {
 	call func(fd uintptr)
 }
 
-var probes = sync.Pool{New: func() any {
-	q := new(probe)
-	q.call = func(fd uintptr) {
-		q.iov[0] = q.p
-		q.n, q.err = unix.Preadv2(int(fd), q.iov[:], q.off, unix.RWF_NOWAIT)
-	}
-	return q
-}}
+func attempts(io func(fd int, iovs [][]byte, off int64, flags int) (int, error)) *sync.Pool {
+	return &sync.Pool{New: func() any {
+		q := new(attempt)
+		q.call = func(fd uintptr) {
+			q.iov[0] = q.p
+			q.n, q.err = io(int(fd), q.iov[:], q.off, unix.RWF_NOWAIT)
+		}
+		return q
+	}}
+}
 
-// nowait reads what the page cache has of p, from its beginning.
-func (f *File) nowait(p []byte, off int64) (n int, err error) {
-	q := probes.Get().(*probe)
+var reading, writing = attempts(unix.Preadv2), attempts(unix.Pwritev2)
+
+// attempt makes one of a pool: n bytes of p, from its beginning, needed no wait.
+func (f *File) attempt(pool *sync.Pool, p []byte, off int64) (n int, err error) {
+	q := pool.Get().(*attempt)
 	q.p, q.off, q.n, q.err = p, off, 0, nil
 	if err = f.raw.Control(q.call); err == nil {
 		n, err = q.n, q.err
 	}
 	q.p, q.iov[0] = nil, nil
-	probes.Put(q)
+	pool.Put(q)
 	return n, err
 }
+
+// nowait reads what the page cache has of p, from its beginning.
+func (f *File) nowait(p []byte, off int64) (n int, err error) { return f.attempt(reading, p, off) }
 
 // ReadCached fills p from off if the page cache has all of it. False means that ReadAt has to be
 // asked, which may wait for the disk, and says why if the read cannot succeed; p is undefined then.

@@ -2,31 +2,11 @@ package store
 
 import (
 	"errors"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/dataplane/sums"
 )
-
-// attempt is one pwritev2 with RWF_NOWAIT, as a probe is one preadv2.
-type attempt struct {
-	p    []byte
-	iov  [1][]byte
-	off  int64
-	n    int
-	err  error
-	call func(fd uintptr)
-}
-
-var attempts = sync.Pool{New: func() any {
-	q := new(attempt)
-	q.call = func(fd uintptr) {
-		q.iov[0] = q.p
-		q.n, q.err = unix.Pwritev2(int(fd), q.iov[:], q.off, unix.RWF_NOWAIT)
-	}
-	return q
-}}
 
 // TryWrite is WriteAt if that waits for nothing: neither for the disk nor for another user of the
 // file. False: WriteAt has to be asked, which does all of it and says why if it cannot; until then
@@ -64,14 +44,9 @@ func (f *File) writeNowait(p []byte, off int64) bool {
 		n, err := f.f.WriteAt(p, off)
 		return err == nil && n == len(p)
 	}
-	q := attempts.Get().(*attempt)
-	q.p, q.off, q.n, q.err = p, off, 0, nil
-	err := f.raw.Control(q.call)
-	n, werr := q.n, q.err
-	q.p, q.iov[0] = nil, nil
-	attempts.Put(q)
-	if errors.Is(werr, unix.EOPNOTSUPP) || errors.Is(werr, unix.EINVAL) {
+	n, err := f.attempt(writing, p, off)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) {
 		f.waits.Store(true) // the filesystem cannot tell
 	}
-	return err == nil && werr == nil && n == len(p)
+	return err == nil && n == len(p)
 }
