@@ -117,9 +117,7 @@ func (m *Machine) run(now int64, o *Op) {
 		u.starts.note(now, s)
 		m.wroteHere(now, o)
 	}
-	if !o.ckpt { // a transfer does not wait for it, and makes it void
-		u.started++
-	}
+	u.started++
 	if o.changes() {
 		u.changing++
 	}
@@ -357,9 +355,7 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 	}
 	if o.began {
 		o.began = false
-		if !o.ckpt {
-			u.started--
-		}
+		u.started--
 		if o.changes() {
 			u.changing--
 		}
