@@ -57,18 +57,18 @@ type host struct {
 	generation uint64
 	excluding  bool
 	resyncing  bool
-	results    map[uint64]bool // forwarded commands answered, by number
-	refused    map[uint64]bool // forwarded by the present life, by number: the owner's BUSY has come
-	harmed     int64           // when the disk last lost something that it had taken
-	snapshot   *disk           // an old copy of the disk
-	copied     int64           // when it was made
-	held       bool            // an administrator keeps it stopped
-	run        supervisor      // what starts the process again when it has ended without a stop
-	scrubbing  []int           // LUNs of the scrub under way
-	scrubAt    int64           // when it began
-	mismatches uint64          // that the present life has found
-	installed  int64           // when the metadata was last replaced by a source's
-	flushedAll int64           // when the last flush of everything for the peer began
+	results    map[uint64]bool  // forwarded commands answered, by number
+	refused    map[uint64]bool  // forwarded by the present life, by number: the owner's BUSY has come
+	harmed     int64            // when the disk last lost something that it had taken
+	snapshot   *disk            // an old copy of the disk
+	copied     int64            // when it was made
+	held       bool             // an administrator keeps it stopped
+	run        supervisor       // what starts the process again when it has ended without a stop
+	scrubbing  []scrubbedObject // of the scrub under way
+	scrubAt    int64            // when it began
+	mismatches uint64           // that the present life has found
+	installed  int64            // when the metadata was last replaced by a source's
+	flushedAll int64            // when the last flush of everything for the peer began
 
 	whole    [snapSlots]uint64   // marked objects that a resync has made whole in this life, by Born
 	compared [snapSlots][]bool   // blocks of incomplete objects that a source has compared in this life

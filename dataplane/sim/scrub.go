@@ -46,7 +46,7 @@ func (h *host) scrub() {
 	w := h.w
 	h.when(h.life, func() {
 		var objs []pair.CopyObject
-		var luns []int
+		var luns []scrubbedObject
 		v := h.m.View(h.clock())
 		if v.Phase != pair.Paired {
 			return
@@ -57,7 +57,7 @@ func (h *host) scrub() {
 				continue
 			}
 			if owner, ok := h.m.Owner(o.ID); ok && owner == h.id || !ok && i >= w.shape.luns && v.Record.Chair() == h.id {
-				objs, luns = append(objs, o), append(luns, i)
+				objs, luns = append(objs, o), append(luns, scrubbedObject{i, h.bornAt(i)})
 			}
 		}
 		if len(objs) > 0 && h.m.Scrub(h.clock(), objs, 0, true) {
@@ -65,6 +65,22 @@ func (h *host) scrub() {
 			w.trace("node %v scrubs LUNs %v", h.id, luns)
 		}
 	})
+}
+
+// scrubbedObject is one that a scrub compares: another snapshot may be in its place by the end.
+type scrubbedObject struct {
+	index int
+	born  uint64
+}
+
+func (o scrubbedObject) String() string { return fmt.Sprint(o.index) }
+
+// bornAt is when the snapshot was begun that is at an index, 0 for a LUN.
+func (h *host) bornAt(index int) uint64 {
+	if slot := index - h.w.shape.luns; slot >= 0 {
+		return h.disk.meta.Snaps[slot].Born
+	}
+	return 0
 }
 
 // flip changes a block of a LUN that h owns at its partner, if both are well. Not where busy disks
@@ -161,7 +177,10 @@ func (h *host) lookAtScrub(v *pair.View) {
 		if w.damagedAt > h.scrubAt {
 			break
 		}
-		if what := peer.disk.flippedIn(l); what != "" {
+		if peer.bornAt(l.index) != l.born {
+			continue // made again since, of a LUN that was not what it was
+		}
+		if what := peer.disk.flippedIn(l.index); what != "" {
 			w.fail("scrub: node %v has compared everything, and %s at node %v is not what it was", h.id, what, peer.id)
 		}
 	}

@@ -53,11 +53,28 @@ func TestScrubIsJudged(t *testing.T) {
 		w := still()
 		h := w.nodes[0]
 		h.m = pair.New(pair.Config{})
-		h.scrubbing, h.scrubAt = []int{0}, 1
+		h.scrubbing, h.scrubAt = []scrubbedObject{{0, 0}}, 1
 		w.nodes[1].disk.luns[0][0].flip = x.flip
 		h.lookAtScrub(&pair.View{Scrub: x.view})
 		if (w.res.Err != nil) != x.fail || (h.scrubbing != nil) != x.view.Active {
 			t.Errorf("%s: %v", x.name, w.res.Err)
+		}
+	}
+}
+
+// A snapshot that was made during the scrub, in the place of one that was compared, was not
+// compared.
+func TestScrubIsNotJudgedByALaterSnapshot(t *testing.T) {
+	for born, fail := range map[uint64]bool{7: true, 8: false} {
+		w := still()
+		h, slot := w.nodes[0], w.shape.luns
+		h.m = pair.New(pair.Config{})
+		w.nodes[1].disk.meta.Snaps[0].Born = 7
+		h.scrubbing, h.scrubAt = []scrubbedObject{{slot, born}}, 1
+		w.nodes[1].disk.luns[slot][0].flip = 1
+		h.lookAtScrub(&pair.View{})
+		if (w.res.Err != nil) != fail {
+			t.Errorf("born %d: %v", born, w.res.Err)
 		}
 	}
 }
