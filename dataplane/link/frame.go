@@ -92,8 +92,8 @@ func parseHeader(h []byte, version uint8, m *pair.Msg) (meta, data int, crc uint
 
 var messages = sync.Pool{New: func() any { return new(pair.Msg) }}
 
-// Recycle takes a message back that came over a link and that nobody refers to any more, not its
-// data.
+// Recycle makes a message that came over a link ready for another one. The caller refers to it no
+// more; its data is the caller's.
 func Recycle(m *pair.Msg) {
 	*m = pair.Msg{}
 	messages.Put(m)

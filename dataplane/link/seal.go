@@ -34,13 +34,14 @@ func (c *conn) writeSealed() error {
 	return c.wire.drain(writeTimeout)
 }
 
-// seal encrypts the batch. After each sealSize it calls between, if there is one.
+// seal encrypts the batch. Whenever sealSize waits for the socket it calls between, if there is
+// one.
 func (c *conn) seal(between func() error) error {
 	var err error
 	flush := func(b []byte) {
 		for len(b) > 0 && err == nil {
 			n := min(len(b), sealSize)
-			if _, err = c.c.Write(b[:n]); err == nil && n == sealSize && between != nil {
+			if _, err = c.c.Write(b[:n]); err == nil && between != nil && c.wire.pending() >= sealSize {
 				err = between()
 			}
 			b = b[n:]

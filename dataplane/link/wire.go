@@ -108,6 +108,13 @@ func (w *wire) cork() {
 	w.mu.Unlock()
 }
 
+// pending is how many bytes the socket has not taken.
+func (w *wire) pending() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.out) - w.sent
+}
+
 // flush ends cork and gives the socket what it takes without waiting. It returns true when nothing
 // is left.
 func (w *wire) flush() bool {

@@ -21,6 +21,7 @@ type actions struct {
 	now   int64   // of the call that these are of
 	at    stand
 	out   *scsi.Outbox // of the goroutine at hand, nil: all that is sent is sent at once
+	own   scsi.Outbox  // for out, where the goroutine has none
 	// mirrored counts those of ended that the next link waits for (R4), until they are told.
 	mirrored int
 }
@@ -117,18 +118,19 @@ func (n *Node) takeLocked(a *actions, now int64) {
 // perform carries out actions and what they lead to. It returns true when cur was completed here.
 func (n *Node) perform(a *actions, cur current) (completed bool) {
 	completed = n.carryOut(a, cur)
+	a.recycle()
+	return completed
+}
+
+func (a *actions) recycle() {
 	a.at, a.out, a.mirrored = anywhere, nil, 0
 	actionPool.Put(a)
-	return completed
 }
 
 // carryOut is perform of actions that will be used further.
 func (n *Node) carryOut(a *actions, cur current) (completed bool) {
 	for i := 0; ; {
-		if a.sent {
-			a.sent = false
-			a.out.Leave(&n.peer)
-		}
+		n.leaveSent(a)
 		if i == len(a.list) {
 			if len(a.ended) == 0 {
 				break
@@ -167,17 +169,22 @@ func (n *Node) carryOut(a *actions, cur current) (completed bool) {
 	return completed
 }
 
-// mayWait is called before an action that may take its time: the machine is told what has ended,
-// and what is to be sent is.
+// mayWait is called before an action that may wait: it tells the machine what has ended, and sends
+// what is to be sent.
 func (n *Node) mayWait(a *actions) {
 	if len(a.ended) > 0 {
 		n.tellEnded(a)
 	}
+	n.leaveSent(a)
+	a.out.Send()
+}
+
+// leaveSent leaves what is queued on the link to be sent.
+func (n *Node) leaveSent(a *actions) {
 	if a.sent {
 		a.sent = false
 		a.out.Leave(&n.peer)
 	}
-	a.out.Send()
 }
 
 // tellEnded tells the machine what has ended, in one call's time: a lock and a clock for each would

@@ -21,13 +21,12 @@ type lane struct {
 
 	mu           sync.Mutex
 	queue, spare []change
-	running      bool
-	busy         atomic.Bool // running, for those who only look
+	running      atomic.Bool // written with mu held
 }
 
 // idle reports that nothing is in the lane. A write beside one that is under way would wait for the
 // file.
-func (l *lane) idle() bool { return !l.busy.Load() }
+func (l *lane) idle() bool { return !l.running.Load() }
 
 // change is a write of this node's own, with op set, or one for the peer.
 type change struct {
@@ -38,8 +37,8 @@ type change struct {
 	file *store.File // where msg goes: as the log had it when msg came
 }
 
-// do does a change; the machine is told with a. Before one that waits it is told of those before:
-// nothing waits for what comes after it.
+// do does a change and notes it in a. A change that may wait comes after the machine has been told
+// of the changes before it, and their answers have been sent: no answer waits for the next change.
 func (c *change) do(a *actions) {
 	n, res, first := c.n, scsi.OK, len(a.ended) == 0
 	switch {
@@ -88,9 +87,7 @@ func msgAtOnce(f *store.File, msg *pair.Msg) bool {
 func (l *lane) add(c change) {
 	l.mu.Lock()
 	l.queue = append(l.queue, c)
-	idle := !l.running
-	l.running = true
-	l.busy.Store(true)
+	idle := !l.running.Swap(true)
 	l.mu.Unlock()
 	if idle {
 		l.wg.Go(l.run)
@@ -101,8 +98,7 @@ func (l *lane) run() {
 	for {
 		l.mu.Lock()
 		if len(l.queue) == 0 {
-			l.running = false
-			l.busy.Store(false)
+			l.running.Store(false)
 			l.mu.Unlock()
 			return
 		}
@@ -121,7 +117,7 @@ func (l *lane) run() {
 	}
 }
 
-// laneBatch is of how many changes at most the machine is told together.
+// laneBatch is the most changes of which the machine is told in one call.
 const laneBatch = 8
 
 // atOnceMax is the largest write that the goroutine that reads the link does itself, in bytes.

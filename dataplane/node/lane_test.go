@@ -95,7 +95,7 @@ func TestLaneKeepsOrder(t *testing.T) {
 			t.Errorf("of adder %d: %d, in order: %v", k, len(order[k]), slices.IsSorted(order[k]))
 		}
 	}
-	if l.running || len(l.queue) > 0 {
+	if l.running.Load() || len(l.queue) > 0 {
 		t.Error("it has not ended")
 	}
 }

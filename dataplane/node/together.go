@@ -5,21 +5,22 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
-// together begins what the machine is told of together, and what is sent together because of it.
+// together begins a batch: tell tells the machine of its changes in one call, and sends together
+// what follows.
 func (n *Node) together() *actions {
 	a := actionPool.Get().(*actions)
-	a.out = new(scsi.Outbox)
+	a.out = &a.own
 	return a
 }
 
 // tell tells the machine of the changes that were done, and carries out and sends what follows.
 func (n *Node) tell(a *actions) {
-	out, mirrored := a.out, a.mirrored
-	n.perform(a, current{})
-	out.Send()
-	for range mirrored {
+	n.carryOut(a, current{})
+	a.out.Send()
+	for range a.mirrored {
 		n.peer.applies.Done()
 	}
+	a.recycle()
 }
 
 // done notes the outcome of a change that a goroutine has done that the next link waits for (R4).
