@@ -13,6 +13,8 @@ import (
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -114,9 +116,8 @@ func (r *rig) clean() {
 		all = append(all, &pairs.Items[i])
 	}
 	for _, o := range all {
-		o.SetFinalizers(nil)
-		_ = r.c.Update(ctx, o)
 		_ = r.c.Delete(ctx, o)
+		_ = r.c.Patch(ctx, o, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
 	}
 }
 
@@ -196,6 +197,21 @@ func (r *rig) edit(id string, change func(*v1alpha1.LogicalUnit)) error {
 			return err
 		}
 	}
+}
+
+// forget deletes an object, and not what it stands for, as the status of such an object says: the
+// deletion first, because the operator gives an object that is not being deleted its finalizer back.
+func (r *rig) forget(o client.Object) {
+	r.Helper()
+	r.ok(r.c.Delete(r.ctx, o))
+	r.ok(harness.Wait(r.ctx, o.GetName()+" is gone", func() (bool, string) {
+		err := r.c.Get(r.ctx, client.ObjectKeyFromObject(o), o)
+		if err == nil {
+			o.SetFinalizers(nil)
+			err = r.c.Update(r.ctx, o)
+		}
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	}))
 }
 
 // lun asks the pair for a LUN by the name of its object; nil if there is none.

@@ -170,9 +170,7 @@ func TestSnapshotOfStripedVolumeDoesNotInventParts(t *testing.T) {
 	part := &v1alpha1.LogicalUnitSnapshot{}
 	key := client.ObjectKey{Name: v1alpha1.LegName(id, 0)}
 	r.ok(r.c.Get(r.ctx, key, part))
-	part.Finalizers = nil
-	r.ok(r.c.Update(r.ctx, part))
-	r.ok(r.c.Delete(r.ctx, part))
+	r.forget(part)
 	r.untilSnapshot(id, v1alpha1.ReasonMissing)
 	if err := r.c.Get(r.ctx, key, part); client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("the part is there again: %v", err)
