@@ -61,10 +61,10 @@ func (m *Machine) wroteHere(now int64, o *Op) {
 func (m *Machine) latestOf(now int64, o *Op) *latest {
 	if o.latest == nil {
 		k := pathKey{o.LUN, o.Cmd.Nexus.Initiator}
-		l := m.latest[k]
+		l := m.hosts.latest[k]
 		if l == nil {
 			l = &latest{}
-			m.latest[k] = l
+			m.hosts.latest[k] = l
 		}
 		l.seen, o.latest = now, l
 	}
@@ -94,13 +94,13 @@ func (m *Machine) overwritten(now int64, o *Op) bool {
 
 // tickBeside forgets what nothing has been asked of for long.
 func (m *Machine) tickBeside(now int64) {
-	if now-m.besideAt < besideFor {
+	if now-m.hosts.besideAt < besideFor {
 		return
 	}
-	m.besideAt = now
-	for k, l := range m.latest {
+	m.hosts.besideAt = now
+	for k, l := range m.hosts.latest {
 		if now-l.seen > besideUnits {
-			delete(m.latest, k)
+			delete(m.hosts.latest, k)
 		}
 	}
 	for _, u := range m.units {

@@ -181,15 +181,15 @@ func TestSeveralSessionsForAWhile(t *testing.T) {
 	}
 	other := r.op(scsi.OpWrite, 3<<20, 512)
 	other.Cmd.Nexus.Initiator, other.Cmd.Liveness = "iqn.other", nil
-	r.m.pathTable[pathKey{lun1, "iqn.other"}] = map[scsi.NexusID]bool{other.Cmd.Nexus: true}
+	r.m.hosts.table[pathKey{lun1, "iqn.other"}] = map[scsi.NexusID]bool{other.Cmd.Nexus: true}
 	r.completes(r.submit(other))
 	o = r.through(1, scsi.OpWrite, 3<<20, 512, a) // one session for long: the path switch protects it
 	r.none(ActProve)
 	r.completes(o)
 	r.calm(besideUnits + besideFor)
 	r.m.Tick(r.now)
-	if len(r.m.latest) != 0 || r.m.units[lun1].wrote != nil {
-		t.Errorf("remembered: %v, %v", r.m.latest, r.m.units[lun1].wrote != nil)
+	if len(r.m.hosts.latest) != 0 || r.m.units[lun1].wrote != nil {
+		t.Errorf("remembered: %v, %v", r.m.hosts.latest, r.m.units[lun1].wrote != nil)
 	}
 }
 

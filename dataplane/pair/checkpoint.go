@@ -63,7 +63,7 @@ func (m *Machine) tickCheckpoint(now int64) {
 	}
 	// A number that is not durable here yet must not be followed by a higher one at the partner: it
 	// could be two behind.
-	if c.stage != ckIdle || m.phase != Paired || !m.Serving(now) || m.state.Check.Peer == "" || len(m.saveWaits) > 0 {
+	if c.stage != ckIdle || m.phase != Paired || !m.Serving(now) || m.saved.state.Check.Peer == "" || len(m.saved.waits) > 0 {
 		return
 	}
 	var due, fullest *unit
@@ -128,7 +128,7 @@ func (m *Machine) ckptBegin(now int64, u *unit, flushOnly bool) {
 // ckptHolds reports whether the checkpoint still is of this epoch and owner sequence (R7).
 func (m *Machine) ckptHolds() bool {
 	c := &m.ckpt
-	return m.phase == Paired && c.epoch == m.rec.Epoch && c.seq == c.unit.seq && m.units[c.unit.id] == c.unit && m.leaving == ""
+	return m.phase == Paired && c.epoch == m.rec.Epoch && c.seq == c.unit.seq && m.units[c.unit.id] == c.unit && m.leave.why == ""
 }
 
 // ckptDrop gives up: the bits stay.
@@ -156,7 +156,7 @@ func (m *Machine) ckptFlushed(now int64, o *Op) {
 
 func (m *Machine) ckptSend(now int64) {
 	c := &m.ckpt
-	m.send(&Msg{Type: MsgClear, ID: c.id, LUN: c.unit.id, Seq: c.seq, Aux: int64(m.state.Check.Count[m.cfg.Self] + 1),
+	m.send(&Msg{Type: MsgClear, ID: c.id, LUN: c.unit.id, Seq: c.seq, Aux: int64(m.saved.state.Check.Count[m.cfg.Self] + 1),
 		Meta: c.unit.intents.keep(&c.unit.intents.lead).Encode()})
 	c.sent = now
 }
@@ -174,11 +174,11 @@ func (n *intents) keep(w *watch) Regions {
 func (m *Machine) onClear(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
 	peer := m.cfg.Self.Peer()
-	if u == nil || m.phase != Paired || !m.agreed || m.leaving != "" || msg.Seq != u.seq || u.owner != peer {
+	if u == nil || m.phase != Paired || !m.link.agreed || m.leave.why != "" || msg.Seq != u.seq || u.owner != peer {
 		m.Stats.StaleMessages++
 		return
 	}
-	switch have := m.state.Check.Count[peer]; {
+	switch have := m.saved.state.Check.Count[peer]; {
 	case m.follow != nil && !m.follow.saved: // its answer comes when it is durable
 		m.Stats.StaleMessages++
 		return
@@ -206,8 +206,8 @@ func (m *Machine) onClear(now int64, msg *Msg) {
 		}
 	}
 	m.follow = &follower{unit: u, epoch: m.rec.Epoch, seq: u.seq, count: uint64(msg.Aux), id: msg.ID}
-	m.state.Check.Count[peer] = uint64(msg.Aux)
-	m.state.Check.Settled = uint64(msg.Aux) - 1 // the leader starts no other before the last one is durable there
+	m.saved.state.Check.Count[peer] = uint64(msg.Aux)
+	m.saved.state.Check.Settled = uint64(msg.Aux) - 1 // the leader starts no other before the last one is durable there
 	m.saveState(thenFollow)
 }
 
@@ -255,13 +255,13 @@ func (m *Machine) onClearDone(now int64, msg *Msg) {
 	if f == nil || !f.saved || msg.ID != f.id || !m.followHolds() {
 		return
 	}
-	m.state.Check.Settled = f.count
+	m.saved.state.Check.Settled = f.count
 	m.saveState(thenSettle)
 }
 
 func (m *Machine) followSettled(now int64) {
 	f := m.follow
-	if f == nil || m.state.Check.Settled != f.count {
+	if f == nil || m.saved.state.Check.Settled != f.count {
 		return
 	}
 	if m.followHolds() {
@@ -272,12 +272,12 @@ func (m *Machine) followSettled(now int64) {
 
 func (m *Machine) onClearAck(now int64, msg *Msg) {
 	c := &m.ckpt
-	if c.stage != ckPeer || msg.ID != c.id || uint64(msg.Aux) != m.state.Check.Count[m.cfg.Self]+1 {
+	if c.stage != ckPeer || msg.ID != c.id || uint64(msg.Aux) != m.saved.state.Check.Count[m.cfg.Self]+1 {
 		m.Stats.StaleMessages++
 		return
 	}
 	// The partner has the number: from here on it is this node's too, whatever becomes of the bits.
-	m.state.Check.Count[m.cfg.Self]++
+	m.saved.state.Check.Count[m.cfg.Self]++
 	c.stage = ckSelf
 	m.saveState(thenCheckpoint)
 	if msg.Result != scsi.OK {
@@ -335,9 +335,9 @@ type saveWait struct {
 func (m *Machine) saveState(why afterSave) { m.saveStateFor(why, nil) }
 
 func (m *Machine) saveStateFor(why afterSave, msg *Msg) {
-	m.stateID++
-	m.saveWaits = append(m.saveWaits, saveWait{m.stateID, why, msg, m.linkN})
-	m.act(Action{Kind: ActSaveState, ID: m.stateID, State: m.state})
+	m.saved.stateID++
+	m.saved.waits = append(m.saved.waits, saveWait{m.saved.stateID, why, msg, m.link.number})
+	m.act(Action{Kind: ActSaveState, ID: m.saved.stateID, State: m.saved.state})
 }
 
 // StateSaved reports ActSaveState number id, and with it every lower one.
@@ -346,9 +346,9 @@ func (m *Machine) StateSaved(now int64, id uint64, ok bool) {
 		m.StoreFailed(now, "saving the node's own state")
 		return
 	}
-	for len(m.saveWaits) > 0 && m.saveWaits[0].id <= id {
-		w := m.saveWaits[0]
-		m.saveWaits = m.saveWaits[1:]
+	for len(m.saved.waits) > 0 && m.saved.waits[0].id <= id {
+		w := m.saved.waits[0]
+		m.saved.waits = m.saved.waits[1:]
 		switch w.why {
 		case thenFollow:
 			m.followSaved(now)

@@ -51,11 +51,11 @@ func (m *Machine) neverActed() bool {
 // (R2b).
 func (m *Machine) yield(now int64) {
 	pm := m.cfg.Acted.Member(m.cfg.Self.Peer())
-	p := &m.peer
+	p := &m.link.peer
 	switch {
-	case m.linked && m.peerKnown && p.Store != pm.Store:
+	case m.link.up && m.link.known && p.Store != pm.Store:
 		m.claim(now) // the peer has another disk: what it kept is gone as well
-	case !m.linked || !m.peerKnown:
+	case !m.link.up || !m.link.known:
 		m.reason = "this node lost power right after it excluded its peer, and the peer may hold writes that this node lost: waiting for the peer to start (coldStart: Wait)"
 	case p.Phase != Outside || p.Durable > m.rec.Epoch:
 	case p.Incarnation.Boot != pm.Incarnation.Boot || p.Untrusted || m.claimed != claimNone:
@@ -78,8 +78,8 @@ func (m *Machine) flushSelf() {
 // on record first: the record that names this boot would hide it from this node's next life (R8).
 func (m *Machine) claimFlushed(now int64) {
 	forced := m.force.stage == forceClaim
-	if lost := m.mayHaveLost(); lost && !m.state.Lost || forced && !m.state.LostAll {
-		m.state.Lost, m.state.LostAll = true, m.state.LostAll || forced
+	if lost := m.mayHaveLost(); lost && !m.saved.state.Lost || forced && !m.saved.state.LostAll {
+		m.saved.state.Lost, m.saved.state.LostAll = true, m.saved.state.LostAll || forced
 		m.claimed = claimRecording
 		m.saveState(thenClaim)
 		return
@@ -103,26 +103,26 @@ func (m *Machine) mayHaveLost() bool {
 	if me == nil || me.Incarnation.Boot == m.cfg.Incarnation.Boot {
 		return false
 	}
-	return (m.rec.Both() || m.state.Flushed < m.rec.Epoch) && m.HotRegions() > 0
+	return (m.rec.Both() || m.saved.state.Flushed < m.rec.Epoch) && m.HotRegions() > 0
 }
 
 // markLost has the runtime report the loss to hosts before this node serves any of them: a LUN with
 // bits set may have lost writes, one without has none that were not durable.
 func (m *Machine) markLost() {
-	m.marking = m.state.Lost
+	m.marking = m.saved.state.Lost
 	if !m.marking {
 		return
 	}
 	m.Stats.Lost++
 	var ids []LUNID
 	for _, u := range m.sortedUnits() {
-		if m.state.LostAll || !u.intents.hot.Empty() {
+		if m.saved.state.LostAll || !u.intents.hot.Empty() {
 			ids = append(ids, u.id)
 		}
 	}
 	m.event("acknowledged writes that were not flushed may be lost: %d LUNs answer MEDIUM ERROR until they are published again", len(ids))
 	m.act(Action{Kind: ActMarkLost, Units: ids})
-	if m.state.LostAll {
+	if m.saved.state.LostAll {
 		m.act(Action{Kind: ActDropHosts, Text: "this node now serves another generation of the data"})
 	}
 }
@@ -133,7 +133,7 @@ func (m *Machine) LostMarked(now int64) {
 	if !m.marking || m.phase != Alone {
 		return
 	}
-	m.marking, m.state.Lost, m.state.LostAll = false, false, false
+	m.marking, m.saved.state.Lost, m.saved.state.LostAll = false, false, false
 	m.saveState(thenNothing)
 	m.pump(now)
 	m.settle(now)
@@ -143,7 +143,7 @@ func (m *Machine) LostMarked(now int64) {
 // durable before it acts on it, so only the last step may be in doubt (R6).
 func (m *Machine) old() bool {
 	me := m.rec.Member(m.cfg.Self)
-	return m.state.Old || m.have && me != nil && me.Store == m.cfg.Store && me.Incarnation != m.cfg.Incarnation && m.cfg.DurableEpoch+1 < m.rec.Epoch
+	return m.saved.state.Old || m.have && me != nil && me.Store == m.cfg.Store && me.Incarnation != m.cfg.Incarnation && m.cfg.DurableEpoch+1 < m.rec.Epoch
 }
 
 // me is this node as a member.
@@ -154,8 +154,8 @@ func (m *Machine) me() Member {
 // basis starts the checkpoints of a pair that was founded now: two empty stores are alike.
 func (m *Machine) basis() {
 	pm := m.rec.Member(m.cfg.Self.Peer())
-	if m.state.Check.Peer == "" && m.cfg.Empty && m.rec.Epoch == 1 {
-		m.state.Check = Checkpoint{Peer: pm.Store, Generation: m.rec.Generation}
+	if m.saved.state.Check.Peer == "" && m.cfg.Empty && m.rec.Epoch == 1 {
+		m.saved.state.Check = Checkpoint{Peer: pm.Store, Generation: m.rec.Generation}
 		m.saveState(thenNothing)
 	}
 }
@@ -184,10 +184,10 @@ var (
 // forceEpoch is what Force has to be given, 0 when it would be refused.
 func (m *Machine) forceEpoch() uint64 {
 	switch {
-	case m.leaving != "" || m.saving:
+	case m.leave.why != "" || m.saved.saving:
 		return 0
 	case m.phase == Fenced && m.force.fenced, m.phase == Outside && m.have:
-		return max(m.durable, m.rec.Epoch)
+		return max(m.saved.epoch, m.rec.Epoch)
 	}
 	return 0
 }
@@ -203,8 +203,8 @@ func (m *Machine) Force(now int64, epoch uint64) error {
 		return fmt.Errorf("%w; this node is %s: %s", ErrForceState, m.phase.Text(), m.reason)
 	case epoch != at:
 		return fmt.Errorf("%w: the epoch is %d, not %d", ErrForceEpoch, at, epoch)
-	case m.linked && m.peerKnown && (m.peer.Phase == Alone || m.peer.Phase == Paired):
-		return fmt.Errorf("%w: node %s is %s; to force this node, stop node %s first", ErrForceAlive, m.cfg.Self.Peer(), m.peer.Phase.Text(), m.cfg.Self.Peer())
+	case m.link.up && m.link.known && (m.link.peer.Phase == Alone || m.link.peer.Phase == Paired):
+		return fmt.Errorf("%w: node %s is %s; to force this node, stop node %s first", ErrForceAlive, m.cfg.Self.Peer(), m.link.peer.Phase.Text(), m.cfg.Self.Peer())
 	}
 	m.event("forced by an administrator at epoch %d", epoch)
 	m.Stats.Forced++
@@ -241,8 +241,8 @@ func (m *Machine) casForce(now int64) {
 // forceGot has the version: nothing else of what was read counts.
 func (m *Machine) forceGot(now int64, rec *Record, version string) {
 	m.force = forceState{}
-	gen := max(m.rec.Generation, m.state.Check.Generation, 1) + 1
-	epoch := max(m.durable, m.rec.Epoch)
+	gen := max(m.rec.Generation, m.saved.state.Check.Generation, 1) + 1
+	epoch := max(m.saved.epoch, m.rec.Epoch)
 	if rec != nil {
 		gen, epoch = max(gen, rec.Generation+1), max(epoch, rec.Epoch)
 	}

@@ -8,6 +8,14 @@ import "time"
 // It cannot know until a program sets the wall clock right: both clocks run at one rate, so a step
 // of the one against the other is that or an administrator's, and is taken for the worse (R3).
 
+// clockState is what is known of the wall clock.
+type clockState struct {
+	known     bool
+	wall      int64 // ns by which it is ahead of this one
+	steppedAt int64 // when a step was last reported
+	signsAt   int64 // earlier signs of life count for nothing
+}
+
 // sayStep is how long after an event for a step of the clock the next step gets one (ns).
 const sayStep = 10_000_000_000
 
@@ -16,9 +24,9 @@ const sayStep = 10_000_000_000
 // heartbeat that it sends now is answered, or, alone, when the arbiter shows its record. A step
 // forward is time that the commands here have waited, and their hosts been silent.
 func (m *Machine) Wall(now, offset int64) {
-	by := offset - m.wall
-	first := !m.wallKnown
-	m.wall, m.wallKnown = offset, true
+	by := offset - m.clock.wall
+	first := !m.clock.known
+	m.clock.wall, m.clock.known = offset, true
 	if first || -int64(m.cfg.Margin) <= by && by <= int64(m.cfg.Margin) {
 		return
 	}
@@ -28,8 +36,8 @@ func (m *Machine) Wall(now, offset int64) {
 	// None is passed over because another came before it: by this clock the two may seem close,
 	// whatever lies between them.
 	m.Stats.ClockSteps++
-	if m.steppedAt == 0 || now-m.steppedAt > sayStep {
-		m.steppedAt = now
+	if m.clock.steppedAt == 0 || now-m.clock.steppedAt > sayStep {
+		m.clock.steppedAt = now
 		m.event("the wall clock stepped by %v: this node waits until the arbiter confirms its record", time.Duration(by))
 	}
 	m.unsure = m.arb.calls + 1
@@ -38,18 +46,18 @@ func (m *Machine) Wall(now, offset int64) {
 	if m.phase != Paired {
 		return
 	}
-	m.beatFrom = m.beatN + 1
-	m.leaseUntil = min(m.leaseUntil, now)
-	if !m.graced {
-		m.graced, m.graceUntil = true, now+int64(m.cfg.Lease)
+	m.lease.beatFrom = m.lease.beatN + 1
+	m.lease.until = min(m.lease.until, now)
+	if !m.lease.graced {
+		m.lease.graced, m.lease.graceUntil = true, now+int64(m.cfg.Lease)
 	}
-	m.nextBeat = now
+	m.lease.nextBeat = now
 }
 
 // stood accounts for time that the clock has not counted: what has not started may be older than it
 // seems, and the one that sent it may have continued elsewhere (R11).
 func (m *Machine) stood(now, by int64) {
-	m.signsAt = now
+	m.clock.signsAt = now
 	for o := range m.eachOp() {
 		if !o.began && !o.internal() {
 			o.Cmd.Arrived -= by
@@ -73,8 +81,8 @@ func (m *Machine) confirmed(now int64) {
 	if m.reason == unconfirmed {
 		m.reason = ""
 	}
-	if m.holdTill == 0 && m.state.Replaces {
-		m.state.Replaces = false
+	if m.holdTill == 0 && m.saved.state.Replaces {
+		m.saved.state.Replaces = false
 		m.saveState(thenNothing)
 	}
 	m.pump(now)
@@ -97,24 +105,24 @@ type beat struct{ here, there int64 }
 
 // noteBeat remembers the peer's clock, for the life of a link: that is with one process.
 func (m *Machine) noteBeat(now, there int64) {
-	if n := len(m.beats); n > 0 && (now-m.beats[n-1].here < beatEvery || there < m.beats[n-1].there) {
+	if n := len(m.lease.beats); n > 0 && (now-m.lease.beats[n-1].here < beatEvery || there < m.lease.beats[n-1].there) {
 		return
 	}
-	if len(m.beats) == beatsMax {
-		m.beats = append(m.beats[:0], m.beats[1:]...)
+	if len(m.lease.beats) == beatsMax {
+		m.lease.beats = append(m.lease.beats[:0], m.lease.beats[1:]...)
 	}
-	m.beats = append(m.beats, beat{now, there})
+	m.lease.beats = append(m.lease.beats, beat{now, there})
 }
 
 // signed is a time by the peer's clock, not later than a time by the clock here; 0: none is known,
 // or the peer could not use it.
 func (m *Machine) signed(at int64) int64 {
-	if !m.peerKnown || !m.peer.Signs {
+	if !m.link.known || !m.link.peer.Signs {
 		return 0
 	}
-	for i := len(m.beats) - 1; i >= 0; i-- {
-		if m.beats[i].here <= at {
-			return m.beats[i].there
+	for i := len(m.lease.beats) - 1; i >= 0; i-- {
+		if m.lease.beats[i].here <= at {
+			return m.lease.beats[i].there
 		}
 	}
 	return 0

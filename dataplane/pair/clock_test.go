@@ -69,7 +69,7 @@ func TestClockStepAgesCommands(t *testing.T) {
 	for by, want := range map[int64]scsi.Result{900 * ms: scsi.OK, 1100 * ms: scsi.Busy} {
 		r := paired(t, A)
 		r.m.Wall(r.now, 0)
-		r.m.leaseUntil = r.now
+		r.m.lease.until = r.now
 		o := r.submit(r.op(scsi.OpWrite, 0, 512))
 		o.Cmd.Liveness = new(scsi.Liveness)
 		o.Cmd.Liveness.Answered(r.now)

@@ -45,14 +45,14 @@ func (m *Machine) regions(size int64) int { return int((size + m.cfg.Region - 1)
 // planBegin makes the plan, or takes up the former one.
 func (m *Machine) planBegin() {
 	r := &m.resync
-	in := m.peer.Incarnation
-	if p := m.plan; p != nil && p.store == m.peer.Store && p.joiner == in && !m.peerDistrusted() {
+	in := m.link.peer.Incarnation
+	if p := m.plan; p != nil && p.store == m.link.peer.Store && p.joiner == in && !m.peerDistrusted() {
 		m.Stats.Resumes++
 		m.event("resync continues where it stopped")
 		r.view.Full, r.plan = p.full, p
 		return
 	}
-	r.plan = &copyPlan{store: m.peer.Store, joiner: in, full: r.view.Full, blind: m.peerDistrusted(), known: map[LUNID]*copyObject{}}
+	r.plan = &copyPlan{store: m.link.peer.Store, joiner: in, full: r.view.Full, blind: m.peerDistrusted(), known: map[LUNID]*copyObject{}}
 	m.plan = r.plan
 	for _, o := range r.exported {
 		c := m.planAdd(o)
@@ -207,7 +207,7 @@ func (m *Machine) rangeCopied(o *Op) {
 func (m *Machine) copyNext(now int64) {
 	r := &m.resync
 	window := copyWindow
-	if now-m.hostAt < copyYield {
+	if now-m.hosts.at < copyYield {
 		window = 1
 	}
 	for r.stage == rsCopy && m.phase == Alone && r.inflight < window {

@@ -13,7 +13,7 @@ import (
 func source(t *testing.T) (*rig, SyncInfo) {
 	t.Helper()
 	r := alone(t, A)
-	r.m.state.Check = Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{4, 2}}
+	r.m.saved.state.Check = Checkpoint{Peer: "store-b", Generation: 1, Count: [2]uint64{4, 2}}
 	n := r.cold()
 	n.hot.AddAll(1, 2)
 	in := r.joiner()
@@ -24,7 +24,7 @@ func source(t *testing.T) (*rig, SyncInfo) {
 // join plays the handshake up to the first range; dirty are the joiner's bits.
 func (r *rig) join(in SyncInfo, dirty ...int) {
 	r.t.Helper()
-	if !r.m.linked {
+	if !r.m.link.up {
 		r.linkUp()
 	}
 	r.pass(lease)
@@ -82,9 +82,9 @@ func TestFullResync(t *testing.T) {
 		"had failed":                   func(_ *rig, in *SyncInfo) { in.Untrusted = true },
 		"rolled back":                  func(_ *rig, in *SyncInfo) { in.Check.Count[A] = 3 },
 		"rolled back ":                 func(_ *rig, in *SyncInfo) { in.Check.Count[B] = 0 },
-		"rolled back  ":                func(r *rig, in *SyncInfo) { r.m.state.Check.Settled, in.Check.Count[B] = 2, 1 },
+		"rolled back  ":                func(r *rig, in *SyncInfo) { r.m.saved.state.Check.Settled, in.Check.Count[B] = 2, 1 },
 		"data generation":              func(_ *rig, in *SyncInfo) { in.Check.Generation = 0 },
-		"data generation ":             func(r *rig, _ *SyncInfo) { r.m.state.Check.Generation = 0 },
+		"data generation ":             func(r *rig, _ *SyncInfo) { r.m.saved.state.Check.Generation = 0 },
 		"counterpart of another":       func(_ *rig, in *SyncInfo) { in.Check.Peer = "store-x" },
 		"not this store's counterpart": func(_ *rig, in *SyncInfo) { in.Store = "store-x" },
 	} {
@@ -126,7 +126,7 @@ func TestReadmissionSettlesTheCopy(t *testing.T) {
 			t.Errorf("%s: %+v", name, x.State.Check)
 		}
 		r.m.EpochSaved(r.now, 5, true)
-		r.m.peer.Store, r.m.peer.Check = "store-b", Checkpoint{Peer: "store-a", Generation: 1, Count: [2]uint64{5, 8}, Settled: 5}
+		r.m.link.peer.Store, r.m.link.peer.Check = "store-b", Checkpoint{Peer: "store-a", Generation: 1, Count: [2]uint64{5, 8}, Settled: 5}
 		if r.m.fullReason() == "" {
 			t.Errorf("%s: the source of before the copy is taken for whole", name)
 		}
@@ -172,7 +172,7 @@ func TestResyncGoesOn(t *testing.T) {
 			if got := r.copies(1); !slices.Equal(got, []int64{1}) {
 				t.Fatalf("%v", got)
 			}
-			r.m.LinkDown(r.now, r.m.linkN, false)
+			r.m.LinkDown(r.now, r.m.link.number, false)
 			for x, ok := r.poll(ActCopyRead); ok; x, ok = r.poll(ActCopyRead) {
 				r.m.StoreDone(r.now, x.Op, scsi.OK)
 			}
@@ -199,7 +199,7 @@ func TestResyncGoesOnWithUnansweredWrites(t *testing.T) {
 	r.copies(64)
 	w := r.submit(r.op(scsi.OpWrite, 33*region, 512))
 	r.sent(MsgMirror)
-	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.m.LinkDown(r.now, r.m.link.number, false)
 	r.intended()
 	r.stored(scsi.OK)
 	r.ended(w, scsi.OK)
@@ -226,7 +226,7 @@ func TestNoReadmissionWithALUNGivenAway(t *testing.T) {
 		t.Fatalf("%+v", v)
 	}
 	r.pass(2 * lease)
-	r.m.linked = false
+	r.m.link.up = false
 	r.linkUp()
 	r.sync(in)
 	r.pass(lease)
@@ -294,7 +294,7 @@ func TestInstalledAnewIsCold(t *testing.T) {
 	for _, full := range [][]LUNID{nil, {lun1}} {
 		r.recv(&Msg{Type: MsgMetaInstall, Aux: 3, Meta: []byte("all")})
 		r.next(ActInstall)
-		r.m.Installed(r.now, r.m.linkN, 3, units, full, scsi.OK)
+		r.m.Installed(r.now, r.m.link.number, 3, units, full, scsi.OK)
 		dirty := r.sentMaybe(MsgDirty) != nil
 		ack := r.sent(MsgMetaAck)
 		if ids, err := decodeIDs(ack.Meta); err != nil || len(ids) != len(full) || dirty != (full == nil) {
@@ -314,7 +314,7 @@ func TestInstalledAfterTheLinkBroke(t *testing.T) {
 	r.sync(r.peerInfo(Alone))
 	r.recv(&Msg{Type: MsgMetaInstall, Aux: 3, Meta: []byte("all")})
 	r.next(ActInstall)
-	link := r.m.linkN
+	link := r.m.link.number
 	r.m.LinkDown(r.now, link, false)
 	if err := r.m.Force(r.now, r.m.View(r.now).ForceEpoch); err != nil {
 		t.Fatal(err)

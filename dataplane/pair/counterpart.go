@@ -7,8 +7,8 @@ import "fmt"
 // fullReason tells why the joiner's store cannot be taken as the counterpart of our bits, "" if it
 // can (R6).
 func (m *Machine) fullReason() string {
-	p, self, peer := &m.peer, m.cfg.Self, m.cfg.Self.Peer()
-	mine, its := &m.state.Check, &p.Check
+	p, self, peer := &m.link.peer, m.cfg.Self, m.cfg.Self.Peer()
+	mine, its := &m.saved.state.Check, &p.Check
 	switch {
 	case mine.Peer == "" || p.Store != mine.Peer:
 		return "its store was not this store's counterpart before"
@@ -32,7 +32,7 @@ func (m *Machine) fullReason() string {
 // (R6).
 func (m *Machine) olderThan(p *SyncInfo) string {
 	self, peer := m.cfg.Self, m.cfg.Self.Peer()
-	mine, its := &m.state.Check, &p.Check
+	mine, its := &m.saved.state.Check, &p.Check
 	if its.Peer != m.cfg.Store || p.Store != mine.Peer || its.Generation != mine.Generation ||
 		its.Count[self] <= mine.Count[self]+1 && its.Settled <= mine.Count[self] && its.Count[peer] <= mine.Count[peer] {
 		return ""

@@ -32,19 +32,19 @@ type peerProbe struct {
 
 // onPeerFlush makes a LUN durable for the owner.
 func (m *Machine) onPeerFlush(now int64, msg *Msg) {
-	if !(m.phase == Paired && m.agreed && !m.excl.active && m.leaving == "") && !m.resync.joined {
+	if !(m.phase == Paired && m.link.agreed && !m.excl.active && m.leave.why == "") && !m.resync.joined {
 		m.Stats.StaleMessages++
 		return
 	}
-	if !m.peer.Sums && msg.Flags&FlagProbe == 0 {
+	if !m.link.peer.Sums && msg.Flags&FlagProbe == 0 {
 		msg.Flags |= FlagSums // a release before, or one without checksums, does not say when bits are about to be taken back
 	}
 	if msg.Flags&FlagProbe != 0 {
-		if m.probing.msg != nil && m.probing.link == m.linkN {
+		if m.probing.msg != nil && m.probing.link == m.link.number {
 			m.probing.id = msg.ID // asked again while the disk is at the first: one answer is for both
 			return
 		}
-		m.probing = peerProbe{msg: msg, id: msg.ID, link: m.linkN}
+		m.probing = peerProbe{msg: msg, id: msg.ID, link: m.link.number}
 	}
 	// Not counted in applying: nothing lands by a flush, and a node that becomes alone need not
 	// wait for one (R4).

@@ -14,15 +14,26 @@ import (
 // longer.
 const forwardWindow = 4 << 20
 
+// forwarding is what this node has forwarded, and what it executes for the front end that forwards
+// to it.
+type forwarding struct {
+	bytes int64    // forwarded and not answered: what the commands carry there or bring back
+	held  bool     // commands wait for some of them
+	open  []uint64 // numbers of forwarded commands in their order; some may have ended
+	done  map[uint64]scsi.Result
+	in    map[uint64]*Op
+	from  uint64 // front-end nonce the two tables belong to
+}
+
 func (o *Op) bulk() int64 { return int64(len(o.Cmd.Data)) + int64(len(o.Cmd.Verify)) }
 
 // forwardRoom reports whether the window has room for a command. A held command continues when an
 // answer comes.
 func (m *Machine) forwardRoom(o *Op) bool {
-	if m.fwdBytes == 0 || m.fwdBytes+o.bulk() <= forwardWindow {
+	if m.fwd.bytes == 0 || m.fwd.bytes+o.bulk() <= forwardWindow {
 		return true
 	}
-	m.fwdHeld = true
+	m.fwd.held = true
 	return false
 }
 
@@ -32,17 +43,17 @@ func (m *Machine) forwardEnds(now int64, o *Op) {
 	if o.room == 0 {
 		return
 	}
-	m.fwdBytes -= o.room
+	m.fwd.bytes -= o.room
 	o.room = 0
-	if m.fwdHeld && m.fwdBytes <= forwardWindow/2 {
-		m.fwdHeld = false
+	if m.fwd.held && m.fwd.bytes <= forwardWindow/2 {
+		m.fwd.held = false
 		for _, u := range m.sortedUnits() {
 			if u.owner == m.cfg.Self {
 				continue
 			}
 			for w := range u.ops.all() {
 				if w.stage == stHeld {
-					m.again = append(m.again, w)
+					m.due.again = append(m.due.again, w)
 				}
 			}
 		}
@@ -52,13 +63,13 @@ func (m *Machine) forwardEnds(now int64, o *Op) {
 func (m *Machine) forward(now int64, o *Op) {
 	m.paceLeave(o)
 	o.room = o.bulk()
-	m.fwdBytes += o.room
+	m.fwd.bytes += o.room
 	o.stage, o.since, o.Started = stForward, now, true
 	o.peerOK, o.seen = false, false
 	m.nextID++ // a new number each time: the owner takes a repeated one for the same execution
 	o.id = m.nextID
 	m.ops[o.id] = o
-	m.fwdOpen = append(m.fwdOpen, o.id)
+	m.fwd.open = append(m.fwd.open, o.id)
 	m.Stats.Forwarded++
 	m.wroteHere(now, o)
 	o.Cmd.Result = scsi.OK
@@ -99,34 +110,34 @@ func (m *Machine) forwardMsg(now int64, o *Op) *Msg {
 
 // lowestForward is the oldest command number still open here; the owner forgets results below it.
 func (m *Machine) lowestForward() uint64 {
-	for len(m.fwdOpen) > 0 {
-		id := m.fwdOpen[0]
+	for len(m.fwd.open) > 0 {
+		id := m.fwd.open[0]
 		if o := m.ops[id]; o != nil && o.stage == stForward {
 			return id
 		}
-		m.fwdOpen = m.fwdOpen[1:]
+		m.fwd.open = m.fwd.open[1:]
 	}
 	return m.nextID
 }
 
 // onForward executes a command for the peer's front end.
 func (m *Machine) onForward(now int64, msg *Msg) {
-	ours := msg.Front == m.fwdFrom && m.phase == Paired
+	ours := msg.Front == m.fwd.from && m.phase == Paired
 	if ours {
-		for id := range m.fwdDone {
+		for id := range m.fwd.done {
 			if id < msg.FrontN {
-				delete(m.fwdDone, id)
+				delete(m.fwd.done, id)
 			}
 		}
-		if res, ok := m.fwdDone[msg.ID]; ok {
+		if res, ok := m.fwd.done[msg.ID]; ok {
 			m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: res})
 			return
 		}
-		if m.fwdIn[msg.ID] != nil {
+		if m.fwd.in[msg.ID] != nil {
 			return // at work already; its result goes out on the link that is up then
 		}
 	}
-	if !ours || m.leaving != "" { // never started, which for a duplicate only the above can tell
+	if !ours || m.leave.why != "" { // never started, which for a duplicate only the above can tell
 		m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: scsi.Unavailable})
 		return
 	}
@@ -152,7 +163,7 @@ func (m *Machine) onForward(now int64, msg *Msg) {
 	}
 	o := &Op{Cmd: s, LUN: msg.LUN, remote: true, front: msg.Front, frontN: msg.ID, seq: msg.Seq, sign: sign, calm: sign != 0}
 	s.Medium = o
-	m.fwdIn[msg.ID] = o
+	m.fwd.in[msg.ID] = o
 	m.begin(now, o)
 }
 
@@ -182,10 +193,10 @@ func forwardable(s *scsi.Op, rest []byte) bool {
 
 // replyRemote sends the result of a forwarded command to its front end.
 func (m *Machine) replyRemote(now int64, o *Op) {
-	if m.fwdIn[o.frontN] != o {
+	if m.fwd.in[o.frontN] != o {
 		return // the front end is gone
 	}
-	delete(m.fwdIn, o.frontN)
+	delete(m.fwd.in, o.frontN)
 	s := o.Cmd
 	s.Result = o.result
 	msg := &Msg{Type: MsgForwardResult, ID: o.frontN, Result: o.result, Off: s.MiscompareAt, Ended: o}
@@ -203,7 +214,7 @@ func (m *Machine) replyRemote(now int64, o *Op) {
 	if s.Kind.Writes() {
 		// Also that it never started: another frame of it may be on its way, and come when this
 		// answer has been given to the host.
-		m.fwdDone[o.frontN] = o.result
+		m.fwd.done[o.frontN] = o.result
 	}
 	m.send(msg)
 }
@@ -241,7 +252,7 @@ func (m *Machine) onForwardResult(now int64, msg *Msg) {
 }
 
 func (m *Machine) onForwardAbort(now int64, msg *Msg) {
-	if o := m.fwdIn[msg.ID]; o != nil && msg.Front == m.fwdFrom {
+	if o := m.fwd.in[msg.ID]; o != nil && msg.Front == m.fwd.from {
 		m.Abort(now, o)
 	}
 }
@@ -253,10 +264,10 @@ func (m *Machine) dropRemote(now int64) {
 	if m.phase == Paired {
 		return
 	}
-	for _, id := range sorted(m.fwdIn) {
-		o := m.fwdIn[id]
-		delete(m.fwdIn, id)
+	for _, id := range sorted(m.fwd.in) {
+		o := m.fwd.in[id]
+		delete(m.fwd.in, id)
 		m.abandon(now, o, scsi.Aborted)
 	}
-	clear(m.fwdDone)
+	clear(m.fwd.done)
 }

@@ -81,7 +81,7 @@ func TestForwardRefusesNonsense(t *testing.T) {
 
 func (r *rig) aloneByCrash() {
 	r.t.Helper()
-	r.m.LinkDown(r.now, r.m.linkN, true)
+	r.m.LinkDown(r.now, r.m.link.number, true)
 	r.pass(2 * lease)
 	r.won(r.cas(), "v6")
 	r.saved()
@@ -108,7 +108,7 @@ func TestForwardedCommandOfADeadOwner(t *testing.T) {
 		f := r.sent(MsgForward)
 		r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 4, LUN: lun1, Len: 512, Data: f.Data, Front: f.Front, FrontN: f.ID})
 		x := r.next(ActApply)
-		r.m.Applied(r.now, r.m.linkN, x.Msg, scsi.OK)
+		r.m.Applied(r.now, r.m.link.number, x.Msg, scsi.OK)
 		r.aloneByCrash()
 		r.none(ActCompare)
 		r.none(ActReply) // alone: not before it is durable
@@ -126,7 +126,7 @@ func TestForwardedCommandOfADeadOwner(t *testing.T) {
 			t.Fatal("R4: serves while a write of the older epoch may land")
 		}
 		r.none(ActFlushAll) // it would miss what is still being applied
-		r.m.Applied(r.now, r.m.linkN, x.Msg, scsi.OK)
+		r.m.Applied(r.now, r.m.link.number, x.Msg, scsi.OK)
 		r.none(ActCompare)
 		r.next(ActFlushAll)
 		r.m.SelfFlushed(r.now, true)
@@ -144,7 +144,7 @@ func TestForwardedCommandOfADeadOwner(t *testing.T) {
 			msg := m
 			msg.Flags = flags
 			r.recv(&msg)
-			r.m.Applied(r.now, r.m.linkN, r.next(ActApply).Msg, scsi.OK)
+			r.m.Applied(r.now, r.m.link.number, r.next(ActApply).Msg, scsi.OK)
 		}
 		r.aloneByCrash()
 		r.stored(scsi.OK)
@@ -164,7 +164,7 @@ func TestForwardedCommandOfADeadOwner(t *testing.T) {
 // that it never started.
 func TestLeavingOwnerOfADuplicate(t *testing.T) {
 	r := paired(t, A)
-	r.m.fwdFrom = 2
+	r.m.fwd.from = 2
 	f := &Msg{Type: MsgForward, Kind: scsi.OpWrite, Seq: 1, ID: 8, LUN: lun1, Len: 512, Front: 2, FrontN: 8, Data: make([]byte, 512),
 		Meta: appendNexus(nil, scsi.NexusID{Initiator: testHost, Port: 2})}
 	r.recv(f)
@@ -193,7 +193,7 @@ func TestUnavailableOfACommandThatWasMirrored(t *testing.T) {
 	r.recv(&Msg{Type: MsgForwardResult, ID: f.ID, Result: scsi.Unavailable})
 	r.none(ActCompare)
 	r.notSent(MsgForward)
-	r.m.Applied(r.now, r.m.linkN, x.Msg, scsi.OK)
+	r.m.Applied(r.now, r.m.link.number, x.Msg, scsi.OK)
 	r.aloneByCrash()
 	r.m.SelfFlushed(r.now, true)
 	r.ended(o, scsi.OK)
@@ -219,7 +219,7 @@ func TestForwardedWriteThatFoundNoSpace(t *testing.T) {
 			o := r.submit(r.op(c.kind, 0, 512))
 			f := r.sent(MsgForward)
 			r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 4, LUN: lun1, Len: 512, Data: f.Data, Front: f.Front, FrontN: f.ID, Flags: c.flags})
-			r.m.Applied(r.now, r.m.linkN, r.next(ActApply).Msg, c.res)
+			r.m.Applied(r.now, r.m.link.number, r.next(ActApply).Msg, c.res)
 			if c.kind == scsi.OpWrite {
 				r.pass(lease) // with the crash more than AgeMax
 			}

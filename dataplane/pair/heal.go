@@ -62,7 +62,7 @@ func (m *Machine) healNext(now int64, o *Op) {
 	case m.asksJoiner(o):
 		o.Verify = true
 		m.healAsk(o)
-	case m.phase != Paired || !m.peer.Sums:
+	case m.phase != Paired || !m.link.peer.Sums:
 		m.accept(now, o)
 	default:
 		o.Verify = false
@@ -75,7 +75,7 @@ func (m *Machine) healNext(now int64, o *Op) {
 // The checksum here tells whether that is what was written last, so that a block that was not
 // written meanwhile is not lost with the only member's copy of it.
 func (m *Machine) asksJoiner(o *Op) bool {
-	return m.phase == Alone && o.copy && !o.scrub && m.resync.stage == rsCopy && o.gen == m.copies && m.linked && m.peer.Sums
+	return m.phase == Alone && o.copy && !o.scrub && m.resync.stage == rsCopy && o.gen == m.copies && m.link.up && m.link.peer.Sums
 }
 
 // healAsk asks the peer for its copy of the next blocks.
@@ -150,7 +150,7 @@ func (m *Machine) healResume(o *Op) {
 func (m *Machine) onFetch(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
 	joining := m.phase == Outside && m.resync.joined && msg.Flags&FlagVerify != 0
-	if !joining && (m.phase != Paired || !m.agreed || m.excl.active || m.leaving != "" || u != nil && (msg.Seq < u.seq || msg.Seq == u.seq && u.owner == m.cfg.Self)) {
+	if !joining && (m.phase != Paired || !m.link.agreed || m.excl.active || m.leave.why != "" || u != nil && (msg.Seq < u.seq || msg.Seq == u.seq && u.owner == m.cfg.Self)) {
 		// It is asked again once this node agrees, and a node that is not the owner any more drops
 		// it. A higher seq is of an owner whose entry is still on its way to be applied here.
 		m.Stats.StaleMessages++
@@ -172,7 +172,7 @@ func (m *Machine) onFetch(now int64, msg *Msg) {
 func (m *Machine) Fetched(now int64, link uint64, msg *Msg, data []byte, res scsi.Result) {
 	m.waited(now, msg)
 	m.applyEnded(now)
-	if link == m.linkN && m.linked {
+	if link == m.link.number && m.link.up {
 		m.send(&Msg{Type: MsgFetched, ID: msg.ID, Result: res, Data: data})
 	}
 	m.settle(now)
@@ -308,7 +308,7 @@ func (m *Machine) lostRuns(o *Op, at int64) *Damage {
 // copyBad sends a range of which the source has lost blocks: the joiner gets the rest, and these as
 // bad, so that a resync from a lone source ends and no garbage gets a checksum.
 func (m *Machine) copyBad(now int64, o *Op) {
-	if !m.peer.Sums {
+	if !m.link.peer.Sums {
 		m.resyncStop(now, "blocks on this node do not match their checksums, and the joiner keeps no checksums, so it would store the damaged blocks as good: start the joiner with checksums, or write the blocks again")
 		m.finish(now, o, scsi.ReadError)
 		return

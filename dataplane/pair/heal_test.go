@@ -159,23 +159,23 @@ func TestPartnerFetchesInOrder(t *testing.T) {
 	r.none(ActFetch)
 	r.recv(&Msg{Type: MsgFetch, Seq: 1, ID: 6, LUN: lun1, Off: 8192, Len: 512})
 	far := r.next(ActFetch)
-	r.m.Applied(r.now, r.m.linkN, w.Msg, scsi.OK)
+	r.m.Applied(r.now, r.m.link.number, w.Msg, scsi.OK)
 	f := r.next(ActFetch)
 	r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 7, LUN: lun1, Off: 0, Len: 512, Data: make([]byte, 512)})
 	r.none(ActApply)
-	r.m.Fetched(r.now, r.m.linkN, f.Msg, []byte("copy"), scsi.OK)
+	r.m.Fetched(r.now, r.m.link.number, f.Msg, []byte("copy"), scsi.OK)
 	if a := r.sent(MsgFetched); a.ID != 5 || string(a.Data) != "copy" || a.Result != scsi.OK {
 		t.Fatalf("%+v", a)
 	}
 	r.next(ActApply)
-	r.m.Fetched(r.now, r.m.linkN, far.Msg, nil, scsi.Damaged)
+	r.m.Fetched(r.now, r.m.link.number, far.Msg, nil, scsi.Damaged)
 	if a := r.sent(MsgFetched); a.ID != 6 || a.Result != scsi.Damaged {
 		t.Fatalf("%+v", a)
 	}
 	// A snapshot is in no table of units, and nothing is applied to it.
 	r.recv(&Msg{Type: MsgFetch, ID: 8, LUN: snap1, Len: 512})
 	x := r.next(ActFetch)
-	r.m.Fetched(r.now, r.m.linkN-1, x.Msg, nil, scsi.OK)
+	r.m.Fetched(r.now, r.m.link.number-1, x.Msg, nil, scsi.OK)
 	r.notSent(MsgFetched) // the link on which it was asked is gone
 	if r.m.applying != 1 {
 		t.Fatalf("%d are applied", r.m.applying)
@@ -215,7 +215,7 @@ func TestPartnerRefusesToFetch(t *testing.T) {
 func TestFetchOvertakesTheTransfer(t *testing.T) {
 	r := keepsSums(t, A)
 	r.recv(&Msg{Type: MsgFetch, Seq: 2, ID: 5, LUN: lun1, Len: 512})
-	r.m.Fetched(r.now, r.m.linkN, r.next(ActFetch).Msg, make([]byte, 512), scsi.OK)
+	r.m.Fetched(r.now, r.m.link.number, r.next(ActFetch).Msg, make([]byte, 512), scsi.OK)
 	if a := r.sent(MsgFetched); a.ID != 5 || a.Result != scsi.OK {
 		t.Errorf("%+v", a)
 	}

@@ -82,7 +82,7 @@ func TestScrubSkipsWhatIsLost(t *testing.T) {
 			c.do(r)
 			r.notSent(MsgCopySum)
 			v := r.m.View(r.now).Scrub
-			if v.Active || v.Skipped != 1 || v.Skips[c.want].Ranges != 1 || r.m.leaving != "" {
+			if v.Active || v.Skipped != 1 || v.Skips[c.want].Ranges != 1 || r.m.leave.why != "" {
 				t.Fatalf("%+v", v)
 			}
 			if lost := r.m.Stats.LostBlocks == 1; lost != (c.want == SkipUnreadable) {
@@ -97,7 +97,7 @@ func TestScrubThatAsksEndsWithTheLink(t *testing.T) {
 	r := healScrub(t)
 	r.copyFinds(blocks(4, 1))
 	r.asks(blocks(4, 1))
-	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.m.LinkDown(r.now, r.m.link.number, false)
 	if len(r.m.ops) != 0 || r.m.units[lun1].locks.Len() != 0 || r.m.View(r.now).Scrub.Skipped != 1 {
 		t.Fatalf("%d wait, %+v", len(r.m.ops), r.m.View(r.now).Scrub)
 	}
@@ -165,7 +165,7 @@ func TestResyncHealsTheSourceFromTheJoiner(t *testing.T) {
 	r = healJoin(t, true)
 	r.copyFinds(blocks(9, 1))
 	r.asks(blocks(9, 1))
-	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.m.LinkDown(r.now, r.m.link.number, false)
 	if len(r.m.ops) != 0 || r.m.units[lun1].locks.Len() != 0 {
 		t.Fatalf("%d wait", len(r.m.ops))
 	}
@@ -224,7 +224,7 @@ func TestResyncStopsWhileARangeIsAccepted(t *testing.T) {
 	r := healJoin(t, true)
 	r.copyFinds(blocks(9, 1))
 	r.joinerHasNone(9)
-	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.m.LinkDown(r.now, r.m.link.number, false)
 	r.accepts(scsi.OK, blocks(9, 1))
 	r.copyRead()
 	r.notSent(MsgCopySum)

@@ -30,8 +30,8 @@ func TestDiskFailsWhileHealing(t *testing.T) {
 		r, o := begin(t, x.kind)
 		r.done(x.kind, x.res)
 		r.ended(o, scsi.Unavailable)
-		if r.m.leaving == "" || r.m.failed != (x.res == scsi.WriteError) || r.m.Stats.LostBlocks != 0 {
-			t.Errorf("%+v: leaving %q, failed %v, %d lost", x, r.m.leaving, r.m.failed, r.m.Stats.LostBlocks)
+		if r.m.leave.why == "" || r.m.leave.failed != (x.res == scsi.WriteError) || r.m.Stats.LostBlocks != 0 {
+			t.Errorf("%+v: leaving %q, failed %v, %d lost", x, r.m.leave.why, r.m.leave.failed, r.m.Stats.LostBlocks)
 		}
 	}
 	for _, kind := range []ActionKind{ActHeal, ActAccept} {
@@ -39,8 +39,8 @@ func TestDiskFailsWhileHealing(t *testing.T) {
 		r.done(kind, scsi.Unavailable)
 		r.stored(scsi.Unavailable)
 		r.ended(o, scsi.Unavailable)
-		if r.m.leaving != "" || r.m.Stats.LostBlocks != 0 {
-			t.Errorf("%d: %q", kind, r.m.leaving)
+		if r.m.leave.why != "" || r.m.Stats.LostBlocks != 0 {
+			t.Errorf("%d: %q", kind, r.m.leave.why)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestHealingEndsWithTheStanding(t *testing.T) {
 			o := stage(r)
 			r.m.StepDown(r.now, "orderly stop")
 			if name == "waits for its range" {
-				r.m.LinkDown(r.now, r.m.linkN, true) // ends the write
+				r.m.LinkDown(r.now, r.m.link.number, true) // ends the write
 			}
 			over(t, r, o)
 		})
@@ -125,7 +125,7 @@ func TestHealingEndsWithTheStanding(t *testing.T) {
 		t.Run("the link breaks: "+name, func(t *testing.T) {
 			r := keepsSums(t, A)
 			o := stage(r)
-			r.m.LinkDown(r.now, r.m.linkN, false)
+			r.m.LinkDown(r.now, r.m.link.number, false)
 			r.linkUp()
 			in := r.peerInfo(Paired)
 			in.Sums = true
@@ -287,7 +287,7 @@ func TestWaitingAndLatenessOfHealing(t *testing.T) {
 		}
 		r.next(kind)
 		left := false
-		for end := r.now + 3*int64(r.m.cfg.MirrorMax); r.now < end && !left; left = r.m.leaving != "" {
+		for end := r.now + 3*int64(r.m.cfg.MirrorMax); r.now < end && !left; left = r.m.leave.why != "" {
 			r.passing(100*ms, never)
 			for i, x := range r.queue { // the partner's disk is well
 				if x.Kind == ActSend && x.Msg.Type == MsgFlush && x.Msg.Flags&FlagProbe != 0 {

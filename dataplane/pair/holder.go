@@ -18,9 +18,9 @@ const (
 
 func (m *Machine) lockState() LockState {
 	switch {
-	case m.cfg.Lock == "" || m.state.Lock == "":
+	case m.cfg.Lock == "" || m.saved.state.Lock == "":
 		return LockUnknown
-	case m.cfg.Lock == m.state.Lock:
+	case m.cfg.Lock == m.saved.state.Lock:
 		return LockSame
 	}
 	return LockOther
@@ -49,7 +49,7 @@ func (m *Machine) succeeds(me *Member) bool {
 // boot or from another folder, or one that replaced such a one and ended before it had served, or
 // before it knew that it was the member.
 func (m *Machine) replacing(me *Member) bool {
-	if m.state.Replaces || !m.kept(me) {
+	if m.saved.state.Replaces || !m.kept(me) {
 		return true
 	}
 	if m.cfg.Acted == nil {

@@ -56,7 +56,7 @@ func TestPartnersBitBeforeItsWrite(t *testing.T) {
 		t.Fatalf("%v", got)
 	}
 	x := r.next(ActApply)
-	r.m.Applied(r.now, r.m.linkN, x.Msg, scsi.OK)
+	r.m.Applied(r.now, r.m.link.number, x.Msg, scsi.OK)
 	r.sent(MsgMirrorAck)
 }
 
@@ -150,7 +150,7 @@ func TestCheckpointClearsOnBoth(t *testing.T) {
 		t.Fatalf("%+v", x.State)
 	}
 	r.none(ActClear) // R6: the number is durable first
-	r.m.StateSaved(r.now, r.m.stateID, true)
+	r.m.StateSaved(r.now, r.m.saved.stateID, true)
 	if x := r.next(ActClear); !x.Keep.Empty() || !n.hot.Empty() || r.m.Stats.Cleared != 3 {
 		t.Fatalf("%+v", x)
 	}
@@ -311,7 +311,7 @@ func TestWritesThatHaveNotBegunAreDropped(t *testing.T) {
 		r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 4 + i, LUN: lun1, Off: region, Len: 512, Data: make([]byte, 512)})
 	}
 	x := r.next(ActIntend)
-	r.m.LinkDown(r.now, r.m.linkN, true)
+	r.m.LinkDown(r.now, r.m.link.number, true)
 	r.pass(2 * lease)
 	r.won(r.cas(), "v6")
 	r.saved()

@@ -52,13 +52,13 @@ func (m *Machine) pathHere(now int64, o *Op) bool {
 		return true // alone the other node is no member
 	}
 	k := pathKey{o.LUN, o.Cmd.Nexus.Initiator}
-	for _, p := range m.paths {
+	for _, p := range m.hosts.asks {
 		if p.ours && p.key == k && p.nexus == o.Cmd.Nexus && p.life == o.Cmd.Liveness {
 			return false
 		}
 	}
 	m.nextID++
-	m.paths[m.nextID] = &pathAsk{key: k, ours: true, nexus: o.Cmd.Nexus, life: o.Cmd.Liveness, since: now}
+	m.hosts.asks[m.nextID] = &pathAsk{key: k, ours: true, nexus: o.Cmd.Nexus, life: o.Cmd.Liveness, since: now}
 	m.send(&Msg{Type: MsgPathSwitch, ID: m.nextID, LUN: k.lun, Meta: []byte(k.host)})
 	return false
 }
@@ -97,7 +97,7 @@ func (m *Machine) fresh(now int64, o *Op) bool {
 		return true
 	}
 	at := l.At()
-	if at < m.signsAt {
+	if at < m.clock.signsAt {
 		m.prove(now, l)
 		return false
 	}
@@ -155,19 +155,19 @@ func (m *Machine) prove(now int64, l *scsi.Liveness) {
 	if l == nil {
 		return
 	}
-	if at, ok := m.proving[l]; ok && now-at < int64(m.cfg.HoldMax) {
+	if at, ok := m.hosts.proving[l]; ok && now-at < int64(m.cfg.HoldMax) {
 		return
 	}
-	m.proving[l] = now
+	m.hosts.proving[l] = now
 	m.Stats.Proofs++
 	m.act(Action{Kind: ActProve, Alive: l})
 }
 
 // Proved reports ActProve: a ping that was sent after it has been answered.
 func (m *Machine) Proved(now int64, l *scsi.Liveness) {
-	delete(m.proving, l)
-	for _, id := range sorted(m.paths) {
-		if p := m.paths[id]; p != nil && p.ours && p.life == l {
+	delete(m.hosts.proving, l)
+	for _, id := range sorted(m.hosts.asks) {
+		if p := m.hosts.asks[id]; p != nil && p.ours && p.life == l {
 			m.pathDone(now, p)
 		}
 	}
@@ -181,9 +181,9 @@ func (m *Machine) Proved(now int64, l *scsi.Liveness) {
 
 // tickProofs forgets those who never answered.
 func (m *Machine) tickProofs(now int64) {
-	for l, at := range m.proving {
+	for l, at := range m.hosts.proving {
 		if now-at > 4*int64(m.cfg.HoldMax) {
-			delete(m.proving, l)
+			delete(m.hosts.proving, l)
 		}
 	}
 }
@@ -204,25 +204,6 @@ func (o *Op) signedAt() int64 {
 // back. An answer from before proves too little: the host may have left since, and its retry may
 // have started over the old path while that was still its own.
 
-// pathKey is a LUN as a host sees it. The paths that are here are those of its nexuses: they do not
-// exclude each other, for a host may use several to one node.
-type pathKey struct {
-	lun  LUNID
-	host string
-}
-
-// pathAsk is a switch under way: asked of the peer (ours), or asked by the peer and being drained
-// here.
-type pathAsk struct {
-	key   pathKey
-	ours  bool
-	peer  uint64 // the peer's number, when it asked
-	nexus scsi.NexusID
-	life  *scsi.Liveness
-	at    int64 // when the peer had released it; 0: not yet
-	since int64 // when it was asked
-}
-
 // pathMax is how long a switch continues without a command that waits for it (ns): hosts repeat
 // what was answered BUSY. It takes a round trip to the host and one to the peer.
 const pathMax = 12_000_000_000
@@ -238,13 +219,13 @@ func (m *Machine) unasked(o *Op) {
 
 // pathKnown reports whether the host's path for this LUN is known to be over this nexus.
 func (m *Machine) pathKnown(o *Op) bool {
-	return m.pathTable[pathKey{o.LUN, o.Cmd.Nexus.Initiator}][o.Cmd.Nexus]
+	return m.hosts.table[pathKey{o.LUN, o.Cmd.Nexus.Initiator}][o.Cmd.Nexus]
 }
 
 func (m *Machine) onPathSwitch(now int64, msg *Msg) {
 	k := pathKey{msg.LUN, string(msg.Meta)}
 	m.nextID++
-	m.paths[m.nextID] = &pathAsk{key: k, peer: msg.ID}
+	m.hosts.asks[m.nextID] = &pathAsk{key: k, peer: msg.ID}
 	m.act(Action{Kind: ActDrain, ID: m.nextID, Host: k.host, LUN: k.lun})
 }
 
@@ -253,14 +234,14 @@ func (m *Machine) onPathSwitch(now int64, msg *Msg) {
 // answers b only after its own commands have started, while b kills its own, which the host
 // repeats.
 func (m *Machine) Drained(now int64, id uint64) {
-	ask, ok := m.paths[id]
+	ask, ok := m.hosts.asks[id]
 	if !ok {
 		return
 	}
 	if m.cfg.Self == A && m.asking(ask.key) {
 		return // pathResume comes back to it
 	}
-	delete(m.paths, id)
+	delete(m.hosts.asks, id)
 	m.yieldPath(now, ask)
 	m.settle(now)
 }
@@ -268,7 +249,7 @@ func (m *Machine) Drained(now int64, id uint64) {
 // asking reports whether commands of this node wait for the path. A switch whose last command was
 // answered BUSY makes way.
 func (m *Machine) asking(k pathKey) bool {
-	for _, p := range m.paths {
+	for _, p := range m.hosts.asks {
 		if p.ours && p.key == k && m.wanted(p, nil) {
 			return true
 		}
@@ -277,10 +258,10 @@ func (m *Machine) asking(k pathKey) bool {
 }
 
 func (m *Machine) yieldPath(now int64, ask *pathAsk) {
-	delete(m.pathTable, ask.key)
-	for id, p := range m.paths {
+	delete(m.hosts.table, ask.key)
+	for id, p := range m.hosts.asks {
 		if p.ours && p.key == ask.key {
-			delete(m.paths, id) // what asked is killed below
+			delete(m.hosts.asks, id) // what asked is killed below
 		}
 	}
 	if u := m.units[ask.key.lun]; u != nil {
@@ -294,7 +275,7 @@ func (m *Machine) yieldPath(now int64, ask *pathAsk) {
 }
 
 func (m *Machine) onPathSwitchAck(now int64, msg *Msg) {
-	ask, ok := m.paths[msg.ID]
+	ask, ok := m.hosts.asks[msg.ID]
 	if !ok || !ask.ours {
 		m.Stats.StaleMessages++
 		return
@@ -312,15 +293,15 @@ func (m *Machine) pathDone(now int64, ask *pathAsk) {
 		m.prove(now, ask.life)
 		return
 	}
-	for id, p := range m.paths {
+	for id, p := range m.hosts.asks {
 		if p.ours && p.key == ask.key && p.nexus == ask.nexus {
-			delete(m.paths, id) // also what an earlier session of this nexus had asked: its commands need no switch any more
+			delete(m.hosts.asks, id) // also what an earlier session of this nexus had asked: its commands need no switch any more
 		}
 	}
-	if m.pathTable[ask.key] == nil {
-		m.pathTable[ask.key] = map[scsi.NexusID]bool{}
+	if m.hosts.table[ask.key] == nil {
+		m.hosts.table[ask.key] = map[scsi.NexusID]bool{}
 	}
-	m.pathTable[ask.key][ask.nexus] = true
+	m.hosts.table[ask.key][ask.nexus] = true
 	m.Stats.PathSwitches++
 	if u := m.units[ask.key.lun]; u != nil {
 		for o := range u.ops.all() {
@@ -335,8 +316,8 @@ func (m *Machine) pathDone(now int64, ask *pathAsk) {
 // pathResume continues with the switches that the peer has asked for and that had to wait for our
 // own.
 func (m *Machine) pathResume(k pathKey) {
-	for _, id := range sorted(m.paths) {
-		p := m.paths[id]
+	for _, id := range sorted(m.hosts.asks) {
+		p := m.hosts.asks[id]
 		if !p.ours && p.key == k {
 			m.act(Action{Kind: ActDrain, ID: id, Host: p.key.host, LUN: p.key.lun})
 		}
@@ -346,19 +327,19 @@ func (m *Machine) pathResume(k pathKey) {
 // pathDrop forgets a switch whose commands have all been killed: a host that has left is not waited
 // for.
 func (m *Machine) pathDrop(o *Op) {
-	if len(m.paths) == 0 || o.remote || o.internal() {
+	if len(m.hosts.asks) == 0 || o.remote || o.internal() {
 		return
 	}
 	k := pathKey{o.LUN, o.Cmd.Nexus.Initiator}
-	for _, id := range sorted(m.paths) {
-		p := m.paths[id]
+	for _, id := range sorted(m.hosts.asks) {
+		p := m.hosts.asks[id]
 		if !p.ours || p.key != k || p.nexus != o.Cmd.Nexus || p.life != o.Cmd.Liveness {
 			continue
 		}
 		if m.wanted(p, o) {
 			return
 		}
-		delete(m.paths, id)
+		delete(m.hosts.asks, id)
 		m.pathResume(k)
 		return
 	}
@@ -381,9 +362,9 @@ func (m *Machine) wanted(p *pathAsk, o *Op) bool {
 // tickPaths forgets the switches that no command has been waiting for, for long: their hosts have
 // left.
 func (m *Machine) tickPaths(now int64) {
-	for _, id := range sorted(m.paths) {
-		if p := m.paths[id]; p != nil && p.ours && now-p.since > pathMax && !m.wanted(p, nil) {
-			delete(m.paths, id)
+	for _, id := range sorted(m.hosts.asks) {
+		if p := m.hosts.asks[id]; p != nil && p.ours && now-p.since > pathMax && !m.wanted(p, nil) {
+			delete(m.hosts.asks, id)
 			m.pathResume(p.key)
 		}
 	}
@@ -391,19 +372,19 @@ func (m *Machine) tickPaths(now int64) {
 
 // pathResend asks again on a new link; what the peer had asked for it asks again itself.
 func (m *Machine) pathResend() {
-	for _, id := range sorted(m.paths) {
-		p := m.paths[id]
+	for _, id := range sorted(m.hosts.asks) {
+		p := m.hosts.asks[id]
 		if p.ours {
 			p.at = 0
 			m.send(&Msg{Type: MsgPathSwitch, ID: id, LUN: p.key.lun, Meta: []byte(p.key.host)})
 		} else {
-			delete(m.paths, id)
+			delete(m.hosts.asks, id)
 		}
 	}
 }
 
 // pathForget starts over: with one member there is one path, with the next two everyone asks once.
 func (m *Machine) pathForget(now int64) {
-	clear(m.paths)
-	clear(m.pathTable)
+	clear(m.hosts.asks)
+	clear(m.hosts.table)
 }

@@ -10,7 +10,7 @@ import (
 func (r *rig) ofSession(o *Op, session byte, l *scsi.Liveness) *Op {
 	o.Cmd.Nexus.ISID[5] = session
 	o.Cmd.Liveness = l
-	r.m.pathTable[pathKey{o.LUN, o.Cmd.Nexus.Initiator}][o.Cmd.Nexus] = true
+	r.m.hosts.table[pathKey{o.LUN, o.Cmd.Nexus.Initiator}][o.Cmd.Nexus] = true
 	return o
 }
 
@@ -170,7 +170,7 @@ func TestPathSwitchNobodyWaitsFor(t *testing.T) {
 		r.ended(o, scsi.Busy)
 		if !peer {
 			r.calm(pathMax)
-			if len(r.m.paths) > 0 {
+			if len(r.m.hosts.asks) > 0 {
 				t.Error("a switch lasts for ever")
 			}
 			continue
@@ -178,7 +178,7 @@ func TestPathSwitchNobodyWaitsFor(t *testing.T) {
 		r.recv(&Msg{Type: MsgPathSwitch, ID: 31, LUN: lun1, Meta: []byte(testHost)})
 		r.m.Drained(r.now, r.next(ActDrain).ID)
 		r.sent(MsgPathSwitchAck)
-		if len(r.m.paths) > 0 {
+		if len(r.m.hosts.asks) > 0 {
 			t.Error("both have the path")
 		}
 	}

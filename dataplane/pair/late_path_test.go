@@ -8,7 +8,7 @@ import (
 
 func unowned(t *testing.T, self Node) *rig {
 	r := paired(t, self)
-	clear(r.m.pathTable)
+	clear(r.m.hosts.table)
 	return r
 }
 
@@ -70,7 +70,7 @@ func TestPathSwitchOfBothAtOnce(t *testing.T) {
 	a.ended(oa, scsi.OK)
 	a.m.Drained(a.now, a.next(ActDrain).ID)
 	b.recv(a.sent(MsgPathSwitchAck)) // b does not wait for it any more
-	if len(b.m.pathTable[pathKey{lun1, testHost}]) > 0 {
+	if len(b.m.hosts.table[pathKey{lun1, testHost}]) > 0 {
 		t.Fatal("b takes a path that nobody asked for any more")
 	}
 }
@@ -79,7 +79,7 @@ func TestPathSwitchIsAskedAgainOnANewLink(t *testing.T) {
 	r := unowned(t, A)
 	o := r.submit(r.op(scsi.OpRead, 0, 512))
 	ask := r.sent(MsgPathSwitch)
-	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.m.LinkDown(r.now, r.m.link.number, false)
 	r.linkUp()
 	r.sync(r.peerInfo(Paired))
 	r.sync(r.peerInfo(Paired))
@@ -312,7 +312,7 @@ func TestWriteWantsAYoungSignOfLife(t *testing.T) {
 func TestHeldCommandWantsASignOfLife(t *testing.T) {
 	for _, lives := range []bool{true, false} {
 		r := unowned(t, A)
-		r.m.LinkDown(r.now, r.m.linkN, true)
+		r.m.LinkDown(r.now, r.m.link.number, true)
 		o := r.op(scsi.OpRead, 0, 512)
 		o.Cmd.Liveness = new(scsi.Liveness)
 		o.Cmd.Liveness.Answered(r.now) // before this node served again

@@ -50,7 +50,7 @@ func TestForwardedWriteOverALongRoundTrip(t *testing.T) {
 		t.Fatalf("the sign is %d ms from the last one, %v", (sign-at-ahead)/ms, err)
 	}
 	// Sent again over another link, of whose heartbeats none had come then.
-	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.m.LinkDown(r.now, r.m.link.number, false)
 	r.linkUp()
 	r.queue = nil
 	in := r.peerInfo(Paired)
@@ -79,7 +79,7 @@ func TestForwardedWithoutASign(t *testing.T) {
 			r.beats(proofMax)
 			life.Answered(r.now)
 			r.now += 10 * ms
-			r.m.LinkDown(r.now, r.m.linkN, false)
+			r.m.LinkDown(r.now, r.m.link.number, false)
 			r.linkUp()
 			in := r.peerInfo(Paired)
 			in.Signs = true

@@ -12,7 +12,7 @@ func TestCrossingSyncsEnd(t *testing.T) {
 	mine := r.sent(MsgSync)
 	r.sync(in) // changed: answered, with a number that the peer's next one has not seen
 	r.sent(MsgSync)
-	raw := r.m.peerRaw
+	raw := r.m.link.peerRaw
 	r.recv(&Msg{Type: MsgSync, ID: 2, Aux: int64(mine.ID), Meta: raw})
 	r.notSent(MsgSync)
 }
@@ -26,6 +26,6 @@ func TestUnheardStandingIsSaidAgain(t *testing.T) {
 	r.sent(MsgSync)
 	r.sync(in)
 	r.sent(MsgSync)
-	r.recv(&Msg{Type: MsgSync, ID: 2, Aux: 0, Meta: r.m.peerRaw})
+	r.recv(&Msg{Type: MsgSync, ID: 2, Aux: 0, Meta: r.m.link.peerRaw})
 	r.sent(MsgSync)
 }

@@ -47,7 +47,7 @@ func (m *Machine) wide(off, end int64) (int64, int64) {
 
 // lockGranted makes the callback that a unit's range locks call.
 func (m *Machine) lockGranted(o *Op) func(*rangelock.Request) {
-	return func(*rangelock.Request) { m.granted = append(m.granted, o) }
+	return func(*rangelock.Request) { m.due.granted = append(m.due.granted, o) }
 }
 
 func (m *Machine) unlock(o *Op) {

@@ -141,7 +141,7 @@ func (m *Machine) logSelf(now int64) {
 func (m *Machine) onAppend(now int64, msg *Msg) {
 	l := &m.log
 	index := uint64(msg.Aux)
-	member := m.phase == Paired && m.agreed && !m.excl.active && m.leaving == ""
+	member := m.phase == Paired && m.link.agreed && !m.excl.active && m.leave.why == ""
 	if !member && !m.resync.joined {
 		m.Stats.StaleMessages++
 		return

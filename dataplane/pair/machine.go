@@ -15,107 +15,62 @@ type Machine struct {
 	out []Action
 
 	// Membership (membership.go).
-	phase     Phase
-	reason    string
-	leaving   string // this node consents to be excluded: why
-	leftAt    int64  // since when
-	failed    bool   // because its store failed
-	rec       Record
-	version   string
-	have      bool  // rec was read
-	recAt     int64 // when its epoch was seen first
-	missing   bool  // the arbiter says that there is none
-	durable   uint64
-	saving    bool // ActSaveEpoch under way
-	arb       arbiter
-	excl      exclusion
-	since     int64  // start of the present phase
-	watchAt   int64  // a lone member reads the record again (watch.go)
-	wasAlone  bool   // when it was fenced for the record: what it acknowledged may be on its store only
-	holdTill  int64  // alone, and the node that was replaced may not know it yet: nothing is served before
-	wall      int64  // distance of the wall clock from this one (clock.go), once it is known
-	steppedAt int64  // when a step of the wall clock was last reported
-	signsAt   int64  // earlier signs of life count for nothing
-	unsure    uint64 // alone: the call of the arbiter that confirms this node; 0: none has to
-	beatFrom  uint64 // answers to earlier heartbeats give no lease
-	wallKnown bool
-	renewing  bool  // the lone member that is being replaced is a former life of this node, which may not be over
-	decided   int64 // last moment this node was serving, Outside or Fenced; else undecided since then
-	straggle  int   // applications for the peer begun under an older epoch (R4)
-	exposed   int   // flushes still due after becoming alone
-	flushes   int   // of everything, under way
-	claimed   claimState
-
-	// Link and lease (link.go).
-	linked     bool
-	linkN      uint64 // incarnation of the link at this node
-	peer       SyncInfo
-	peerKnown  bool
-	met        Incarnation // of the peer, and since when it is known
-	metAt      int64
-	agreed     bool // a two-way handshake under this record
-	syncN      uint64
-	syncHeard  uint64
-	syncSaid   SyncInfo // what the last sync said, encoded, and the number under which it was said first
-	syncRaw    []byte
-	syncNews   uint64
-	peerRaw    []byte // the peer's, as it came
-	exclSyncN  uint64 // first sync number sent since the exclude began
-	leaseUntil int64
-	graceUntil int64 // a handshake after a lapse: until then the lapse is forgiven
-	graced     bool  // forgiven once since the last answer to a heartbeat
-	answered   int64 // last heartbeat answer given
-	heard      int64 // last heartbeat or answer received
-	nextBeat   int64
-	nextSync   int64
-	beatN      uint64
-	beats      []beat // of the peer (clock.go)
-
-	// Commands (write.go, partner.go, forward.go, late.go).
-	units     map[LUNID]*unit
-	snaps     unit           // of ranges of snapshots, which no host writes and no table names
-	order     []*unit        // sorted, nil when stale
-	ops       map[uint64]*Op // started ops that await the peer
-	nextID    uint64
-	granted   []*Op
-	applyDue  []*applyWait
-	again     []*Op      // held commands to look at again
-	applying  int        // store work for the peer under way
-	owed      chain[Msg] // that of it which the owner waits for (owed.go)
-	probing   peerProbe
-	storeOps  int      // our own
-	fwdBytes  int64    // forwarded and not answered: what the commands carry there or bring back
-	fwdHeld   bool     // commands wait for some of them
-	fwdOpen   []uint64 // numbers of forwarded commands in their order; some may have ended
-	fwdDone   map[uint64]scsi.Result
-	fwdIn     map[uint64]*Op
-	fwdFrom   uint64 // front-end nonce the two tables belong to
-	paths     map[uint64]*pathAsk
-	pathTable map[pathKey]map[scsi.NexusID]bool
-	proving   map[*scsi.Liveness]int64 // asked for a sign of life, when
-	latest    map[pathKey]*latest      // sessions over which hosts last wrote here
-	besideAt  int64                    // when those and the units were last gone through
-	quiesces  map[uint64]*quiesce
-	quiesceN  uint64
-	nexuses   int // live I_T nexuses at this node
-
-	state     State // durable with the highest number saved
-	stateID   uint64
-	saveWaits []saveWait
-	ckpt      ckptState
-	follow    *follower
-	followed  uint64 // the last one that this node took part in
-	marking   bool   // the entry that says what was lost is on its way (R8)
-	force     forceState
-	lookedAt  int64 // when a fenced node last read the record again
+	phase    Phase
+	reason   string
+	leave    leaving
+	rec      Record
+	version  string
+	have     bool  // rec was read
+	recAt    int64 // when its epoch was seen first
+	missing  bool  // the arbiter says that there is none
+	arb      arbiter
+	excl     exclusion
+	since    int64  // start of the present phase
+	watchAt  int64  // a lone member reads the record again (watch.go)
+	wasAlone bool   // when it was fenced for the record: what it acknowledged may be on its store only
+	holdTill int64  // alone, and the node that was replaced may not know it yet: nothing is served before
+	unsure   uint64 // alone: the call of the arbiter that confirms this node; 0: none has to
+	renewing bool   // the lone member that is being replaced is a former life of this node, which may not be over
+	decided  int64  // last moment this node was serving, Outside or Fenced; else undecided since then
+	straggle int    // applications for the peer begun under an older epoch (R4)
+	exposed  int    // flushes still due after becoming alone
+	flushes  int    // of everything, under way
+	claimed  claimState
+	saved    durable
+	lookedAt int64 // when a fenced node last read the record again
 	// recordBack: the record that was lost is there again.
 	recordBack bool
-	faults     faults // of the peer's store
-	distrust   string // the peer's store that failed, until it has been copied to
-	scrub      scrubState
-	scrubs     uint64 // counts them
-	hostAt     int64  // last command of a host
-	pacers     [maxGroups]pacer
+	force      forceState
+
+	link  linkState
+	lease leaseState
+	clock clockState
+
+	// Commands (write.go, partner.go).
+	units    map[LUNID]*unit
+	snaps    unit           // of ranges of snapshots, which no host writes and no table names
+	order    []*unit        // sorted, nil when stale
+	ops      map[uint64]*Op // started ops that await the peer
+	nextID   uint64
+	due      due
+	applying int        // store work for the peer under way
+	owed     chain[Msg] // that of it which the owner waits for (owed.go)
+	probing  peerProbe
+	storeOps int // our own
+	pacers   [maxGroups]pacer
+
+	fwd       forwarding
+	hosts     hostPaths
+	quiescing quiescing
+
+	ckpt     ckptState
+	follow   *follower
+	followed uint64 // the last one that this node took part in
+	marking  bool   // the entry that says what was lost is on its way (R8)
+	faults   faults // of the peer's store
+	distrust string // the peer's store that failed, until it has been copied to
+	scrub    scrubState
+	scrubs   uint64 // counts them
 
 	log    logState
 	resync resyncState
@@ -128,6 +83,29 @@ type Machine struct {
 
 	// Stats count what happened, for metrics and the simulator's coverage.
 	Stats Stats
+}
+
+// due is what became possible, in its order, until settle looks at it.
+type due struct {
+	granted []*Op // locks that were granted
+	applies []*applyWait
+	again   []*Op // held commands to look at again
+}
+
+// leaving is why and since when this node consents to be excluded; empty: it does not.
+type leaving struct {
+	why    string
+	at     int64
+	failed bool // because its store failed
+}
+
+// durable is what is known to be on this node's disk of its own state.
+type durable struct {
+	epoch   uint64
+	saving  bool   // ActSaveEpoch under way
+	state   State  // durable with the highest number saved
+	stateID uint64 // of the last save that was begun
+	waits   []saveWait
 }
 
 // Stats are counters since the start of the process.
@@ -159,16 +137,17 @@ type Stats struct {
 func New(cfg Config) *Machine {
 	cfg.defaults()
 	return &Machine{
-		cfg: cfg, snaps: unit{owner: cfg.Self}, durable: cfg.DurableEpoch, units: map[LUNID]*unit{}, ops: map[uint64]*Op{},
-		fwdDone: map[uint64]scsi.Result{}, fwdIn: map[uint64]*Op{}, paths: map[uint64]*pathAsk{},
-		pathTable: map[pathKey]map[scsi.NexusID]bool{}, proving: map[*scsi.Liveness]int64{}, latest: map[pathKey]*latest{}, quiesces: map[uint64]*quiesce{},
-		answered: cfg.Start, state: cfg.State, log: logState{index: cfg.LogIndex, open: map[uint64]*Proposal{}, done: map[uint64]proposeDone{}},
+		cfg: cfg, snaps: unit{owner: cfg.Self}, units: map[LUNID]*unit{}, ops: map[uint64]*Op{},
+		saved: durable{epoch: cfg.DurableEpoch, state: cfg.State}, lease: leaseState{answered: cfg.Start},
+		fwd:       forwarding{done: map[uint64]scsi.Result{}, in: map[uint64]*Op{}},
+		hosts:     hostPaths{asks: map[uint64]*pathAsk{}, table: map[pathKey]map[scsi.NexusID]bool{}, proving: map[*scsi.Liveness]int64{}, latest: map[pathKey]*latest{}},
+		quiescing: quiescing{open: map[uint64]*quiesce{}}, log: logState{index: cfg.LogIndex, open: map[uint64]*Proposal{}, done: map[uint64]proposeDone{}},
 	}
 }
 
 // Start reads the record.
 func (m *Machine) Start(now int64) {
-	m.since, m.decided, m.heard = now, now, now
+	m.since, m.decided, m.lease.heard = now, now, now
 	m.get(now)
 	m.settle(now)
 }
@@ -195,7 +174,7 @@ func (m *Machine) damageEvent(d *Damage, format string, args ...any) {
 }
 
 func (m *Machine) send(msg *Msg) {
-	if !m.linked {
+	if !m.link.up {
 		return
 	}
 	msg.Epoch = m.rec.Epoch
@@ -204,26 +183,26 @@ func (m *Machine) send(msg *Msg) {
 
 // settle runs what became possible: granted locks, the log, quiet points.
 func (m *Machine) settle(now int64) {
-	for len(m.granted) > 0 {
-		op := m.granted[0]
-		m.granted = m.granted[1:]
+	for len(m.due.granted) > 0 {
+		op := m.due.granted[0]
+		m.due.granted = m.due.granted[1:]
 		m.run(now, op)
 	}
-	m.granted = m.granted[:0]
-	for len(m.applyDue) > 0 {
-		w := m.applyDue[0]
-		m.applyDue = m.applyDue[1:]
+	m.due.granted = m.due.granted[:0]
+	for len(m.due.applies) > 0 {
+		w := m.due.applies[0]
+		m.due.applies = m.due.applies[1:]
 		m.applyHot(now, w)
 	}
-	m.applyDue = m.applyDue[:0]
-	for len(m.again) > 0 {
-		o := m.again[0]
-		m.again = m.again[1:]
+	m.due.applies = m.due.applies[:0]
+	for len(m.due.again) > 0 {
+		o := m.due.again[0]
+		m.due.again = m.due.again[1:]
 		if o.stage == stHeld {
 			m.dispatch(now, o)
 		}
 	}
-	m.again = m.again[:0]
+	m.due.again = m.due.again[:0]
 }
 
 // unit is a logical unit as the protocol sees it.
@@ -322,11 +301,11 @@ func (m *Machine) Tick(now int64) {
 
 // SetNexuses sets how many hosts are logged in here: a node without any lets the other exclude
 // first (R3).
-func (m *Machine) SetNexuses(n int) { m.nexuses = n }
+func (m *Machine) SetNexuses(n int) { m.hosts.nexuses = n }
 
 // Serving reports whether a status may be sent at this moment (R1, R3).
 func (m *Machine) Serving(now int64) bool {
-	if m.saving || m.installing || m.straggle > 0 || m.leaving != "" && m.phase != Alone {
+	if m.saved.saving || m.installing || m.straggle > 0 || m.leave.why != "" && m.phase != Alone {
 		return false
 	}
 	switch m.phase {
@@ -336,7 +315,7 @@ func (m *Machine) Serving(now int64) bool {
 		// the arbiter was asked it cannot.
 		return m.holdTill == 0 && m.unsure == 0 && (m.resync.stage != rsAdmit || !m.resync.asked || now < m.resync.admitAt+int64(m.cfg.Lease)/2)
 	case Paired:
-		return m.agreed && !m.excl.active && now < m.leaseUntil
+		return m.link.agreed && !m.excl.active && now < m.lease.until
 	}
 	return false
 }
@@ -391,10 +370,10 @@ type View struct {
 
 // View reads the state.
 func (m *Machine) View(now int64) View {
-	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.linked, Agreed: m.agreed,
-		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.leaseUntil,
-		Exposed: m.exposed > 0, Resync: m.resync.view, Scrub: m.scrub.look(now), Peer: m.peer, Leaving: m.leaving != "", Over: m.Over(now),
-		Serving: m.Serving(now), Check: m.state.Check, ForceEpoch: m.forceEpoch()}
+	return View{Phase: m.phase, Reason: m.reason, Record: m.rec, Linked: m.link.up, Agreed: m.link.agreed,
+		Excluding: m.excl.active, LogIndex: m.log.index, Since: m.since, LeaseUntil: m.lease.until,
+		Exposed: m.exposed > 0, Resync: m.resync.view, Scrub: m.scrub.look(now), Peer: m.link.peer, Leaving: m.leave.why != "", Over: m.Over(now),
+		Serving: m.Serving(now), Check: m.saved.state.Check, ForceEpoch: m.forceEpoch()}
 }
 
 // HotRegions counts the regions whose bits are set here, of all units.

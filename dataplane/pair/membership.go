@@ -27,6 +27,8 @@ type exclusion struct {
 	consent bool  // the peer's process is known to have stopped serving
 	firm    bool  // no handshake calls it off: the peer answers, and does not do its work
 	sent    bool  // a compare-and-swap may have reached the arbiter
+
+	syncFrom uint64 // number of the first sync that was sent since it began
 }
 
 const arbiterRetry = 50_000_000 // ns, doubled up to 16 times that
@@ -97,8 +99,8 @@ func (m *Machine) reasonArbiter(text string) {
 
 func (m *Machine) recordMissing(now int64) {
 	m.arb.want, m.arb.doubt = nil, false
-	if m.durable > 0 {
-		m.fenceRecord(now, fmt.Sprintf("the arbiter has no record, but this node has acted under epoch %d: the record was lost; restore the record, or force the surviving node", m.durable))
+	if m.saved.epoch > 0 {
+		m.fenceRecord(now, fmt.Sprintf("the arbiter has no record, but this node has acted under epoch %d: the record was lost; restore the record, or force the surviving node", m.saved.epoch))
 		return
 	}
 	m.have, m.missing = false, true
@@ -110,16 +112,16 @@ func (m *Machine) recordMissing(now int64) {
 // maybeInit founds the pair: node a writes the first record once both empty stores have met (R2
 // init).
 func (m *Machine) maybeInit(now int64) {
-	if m.phase != Starting || !m.missing || m.arb.busy || m.durable > 0 || !m.peerKnown || !m.linked || m.cfg.Self != A {
+	if m.phase != Starting || !m.missing || m.arb.busy || m.saved.epoch > 0 || !m.link.known || !m.link.up || m.cfg.Self != A {
 		return
 	}
-	if !m.cfg.Empty || !m.peer.Empty || m.peer.Durable > 0 {
+	if !m.cfg.Empty || !m.link.peer.Empty || m.link.peer.Durable > 0 {
 		m.fence(now, "the arbiter has no record, but the store of a node holds LUNs, so the record of this pair was lost: restore the record, or start both nodes with empty state directories")
 		return
 	}
 	m.cas(now, Record{Cluster: m.cfg.Cluster, Pair: m.cfg.Pair, Epoch: 1, Generation: 1, Members: []Member{
 		{Node: A, Store: m.cfg.Store, Incarnation: m.cfg.Incarnation},
-		{Node: B, Store: m.peer.Store, Incarnation: m.peer.Incarnation},
+		{Node: B, Store: m.link.peer.Store, Incarnation: m.link.peer.Incarnation},
 	}})
 }
 
@@ -129,8 +131,8 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		m.fence(now, err.Error())
 		return
 	}
-	if rec.Epoch < m.durable {
-		m.fenceRecord(now, fmt.Sprintf("the arbiter's record has epoch %d, but this node has acted under epoch %d: the record was rolled back; restore the record, or force the surviving node", rec.Epoch, m.durable))
+	if rec.Epoch < m.saved.epoch {
+		m.fenceRecord(now, fmt.Sprintf("the arbiter's record has epoch %d, but this node has acted under epoch %d: the record was rolled back; restore the record, or force the surviving node", rec.Epoch, m.saved.epoch))
 		return
 	}
 	if k := m.cfg.Known; m.have && rec.Epoch == m.rec.Epoch && !rec.Equal(&m.rec) || k != nil && rec.Epoch == k.Epoch && !rec.Equal(k) {
@@ -147,25 +149,25 @@ func (m *Machine) onRecord(now int64, rec *Record, version string) {
 		m.recAt = now
 	}
 	m.rec, m.version, m.have, m.missing = *rec, version, true, false
-	if rec.Epoch > m.durable {
-		if m.saving && old.Equal(rec) {
+	if rec.Epoch > m.saved.epoch {
+		if m.saved.saving && old.Equal(rec) {
 			return
 		}
-		m.saving = true // nothing is served until the epoch is durable (R2)
+		m.saved.saving = true // nothing is served until the epoch is durable (R2)
 		r := m.rec
 		me := r.Member(m.cfg.Self)
 		// A source has put the copy's number on record before it asked; that holds for a joiner
 		// that has restarted since as well.
 		if rec.Both() && me != nil && me.Store == m.cfg.Store {
-			m.state.Check.Settled = m.state.Check.Count[m.cfg.Self.Peer()]
+			m.saved.state.Check.Settled = m.saved.state.Check.Count[m.cfg.Self.Peer()]
 		}
 		if me != nil && me.Incarnation == m.cfg.Incarnation {
-			m.state.Lock = m.cfg.Lock
-			m.state.Replaces = m.renewing && !rec.Both()
+			m.saved.state.Lock = m.cfg.Lock
+			m.saved.state.Replaces = m.renewing && !rec.Both()
 		}
-		m.state.Old = m.state.Old || m.old() // before the epoch that would hide it
-		m.stateID++
-		m.act(Action{Kind: ActSaveEpoch, Record: &r, Durable: me != nil && me.Incarnation == m.cfg.Incarnation, ID: m.stateID, State: m.state})
+		m.saved.state.Old = m.saved.state.Old || m.old() // before the epoch that would hide it
+		m.saved.stateID++
+		m.act(Action{Kind: ActSaveEpoch, Record: &r, Durable: me != nil && me.Incarnation == m.cfg.Incarnation, ID: m.saved.stateID, State: m.saved.state})
 		return
 	}
 	m.enter(now)
@@ -179,9 +181,9 @@ func (m *Machine) EpochSaved(now int64, epoch uint64, ok bool) {
 		m.settle(now)
 		return
 	}
-	m.durable = max(m.durable, epoch)
-	if m.durable >= m.rec.Epoch && m.saving {
-		m.saving = false
+	m.saved.epoch = max(m.saved.epoch, epoch)
+	if m.saved.epoch >= m.rec.Epoch && m.saved.saving {
+		m.saved.saving = false
 		m.enter(now)
 	}
 	m.settle(now)
@@ -205,7 +207,7 @@ func (m *Machine) enter(now int64) {
 			return
 		}
 		m.setPhase(now, Paired, "")
-		m.agreed, m.leaseUntil, m.renewing = false, 0, false
+		m.link.agreed, m.lease.until, m.renewing = false, 0, false
 		m.basis()
 		m.resyncAdmitted(now)
 	case mine:
@@ -213,10 +215,10 @@ func (m *Machine) enter(now int64) {
 			m.admitRefused(now)
 			return
 		}
-		if m.leaving != "" {
+		if m.leave.why != "" {
 			// Our exclude landed after we had begun to leave. The peer is out, this node does not
 			// serve: only its next process, or the replacement of its disk, can continue.
-			m.fence(now, m.leaving)
+			m.fence(now, m.leave.why)
 			return
 		}
 		m.setPhase(now, Alone, "")
@@ -226,7 +228,7 @@ func (m *Machine) enter(now int64) {
 			m.setPhase(now, Outside, "")
 			m.becomeOutside(now)
 		}
-		m.reason = cmp.Or(m.leaving, "not a member: waiting for the other node to readmit this node") // who has left waits for nothing in this life
+		m.reason = cmp.Or(m.leave.why, "not a member: waiting for the other node to readmit this node") // who has left waits for nothing in this life
 		m.outside(now)
 	}
 	m.excl = exclusion{}
@@ -274,7 +276,7 @@ func (m *Machine) casSelf(now int64) {
 // exclude begins to exclude the peer. From here on nothing is served, no heartbeat answered, no
 // mirrored write applied, until the outcome is known or a new handshake succeeds (R3).
 func (m *Machine) exclude(now int64, why string, consent bool, delay int64) {
-	if m.phase != Paired || m.leaving != "" {
+	if m.phase != Paired || m.leave.why != "" {
 		return
 	}
 	if m.excl.active {
@@ -285,11 +287,10 @@ func (m *Machine) exclude(now int64, why string, consent bool, delay int64) {
 	}
 	until := now
 	if !consent {
-		until = max(m.answered, m.cfg.Start, m.since) + int64(m.cfg.Lease+m.cfg.Margin) + delay
+		until = max(m.lease.answered, m.cfg.Start, m.since) + int64(m.cfg.Lease+m.cfg.Margin) + delay
 	}
-	m.excl = exclusion{active: true, why: why, until: until, consent: consent}
-	m.exclSyncN = m.syncN + 1
-	m.agreed = false
+	m.excl = exclusion{active: true, why: why, until: until, consent: consent, syncFrom: m.link.syncN + 1}
+	m.link.agreed = false
 	m.reason = "excluding the peer: " + why
 	m.event("excluding the peer: %s", why)
 	m.sync(now)
@@ -306,7 +307,7 @@ func (m *Machine) tickMembership(now int64) {
 	if m.Serving(now) || m.phase == Outside || m.phase == Fenced {
 		m.decided = now
 	}
-	if m.arb.busy || m.saving {
+	if m.arb.busy || m.saved.saving {
 		return
 	}
 	if m.phase == Fenced {
@@ -331,7 +332,7 @@ func (m *Machine) tickMembership(now int64) {
 		}
 	case m.phase == Alone:
 		m.watch(now)
-	case m.excl.active && now >= m.excl.until && !m.saving:
+	case m.excl.active && now >= m.excl.until && !m.saved.saving:
 		m.excl.sent = true
 		m.casSelf(now)
 	}
@@ -341,18 +342,18 @@ func (m *Machine) tickMembership(now int64) {
 // from here on; alone it has no peer to hand over to, and the caller just stops. Over tells when
 // the process may end.
 func (m *Machine) StepDown(now int64, why string) {
-	if m.leaving != "" {
+	if m.leave.why != "" {
 		return
 	}
-	m.leaving = why
-	m.leftAt = now
+	m.leave.why = why
+	m.leave.at = now
 	m.event("stepping down: %s", why)
 	m.excl = exclusion{}
 	if m.phase == Alone || m.phase == Fenced {
 		m.fence(now, why)
 	} else {
 		m.reason = why
-		m.agreed = false
+		m.link.agreed = false
 		m.leaveOps(now)
 		m.sync(now)
 	}
@@ -365,7 +366,7 @@ func (m *Machine) StepDown(now int64, why string) {
 func (m *Machine) leaveOps(now int64) {
 	for o := range m.eachOp() {
 		sent := o.stage == stMirror || o.stage == stForward || o.stage == stRepair && m.ops[o.id] != nil
-		if !sent || !m.linked {
+		if !sent || !m.link.up {
 			m.abandon(now, o, scsi.Unavailable)
 		}
 	}

@@ -182,7 +182,7 @@ func TestUnknownOutcomeThatLanded(t *testing.T) {
 
 func TestLosingTheRaceToExclude(t *testing.T) {
 	r := paired(t, B)
-	r.m.LinkDown(r.now, r.m.linkN, true)
+	r.m.LinkDown(r.now, r.m.link.number, true)
 	r.pass(2 * lease)
 	r.next(ActArbiterCAS)
 	r.m.ArbiterDone(r.now, Conflict, nil, "", "")
@@ -195,7 +195,7 @@ func TestLosingTheRaceToExclude(t *testing.T) {
 func TestLeaseEndsService(t *testing.T) {
 	r := paired(t, A)
 	o := r.submit(r.op(scsi.OpRead, 0, 512))
-	r.now = r.m.leaseUntil
+	r.now = r.m.lease.until
 	r.m.StoreDone(r.now, r.next(ActStore).Op, scsi.OK)
 	r.none(ActReply) // a status only under a valid lease (R1)
 	r.pass(10 * ms)
@@ -223,7 +223,7 @@ func TestHandshakeCallsExcludeOff(t *testing.T) {
 	r.notSent(MsgHeartbeatAck)
 	in := r.peerInfo(Paired)
 	r.sync(in)
-	if r.m.excl.active || !r.m.agreed {
+	if r.m.excl.active || !r.m.link.agreed {
 		t.Fatal("a two-way handshake does not call the exclude off")
 	}
 	r.beat()
@@ -235,7 +235,7 @@ func TestStoreFailureStepsDown(t *testing.T) {
 	o := r.submit(r.op(scsi.OpRead, 0, 512))
 	r.stored(scsi.ReadError)
 	r.ended(o, scsi.Unavailable) // the host goes to the other path, it sees no error
-	if m := r.sent(MsgSync); m == nil || r.m.leaving == "" {
+	if m := r.sent(MsgSync); m == nil || r.m.leave.why == "" {
 		t.Fatal("no consent is sent")
 	}
 	late := r.submit(r.op(scsi.OpRead, 0, 512))
@@ -293,7 +293,7 @@ func TestExcludeIsCalledOffOnce(t *testing.T) {
 	r := paired(t, B)
 	r.pass(lease + 20*ms)
 	r.sync(r.peerInfo(Paired))
-	if !r.m.agreed {
+	if !r.m.link.agreed {
 		t.Fatal("not called off")
 	}
 	r.pass(lease + 20*ms)
@@ -302,7 +302,7 @@ func TestExcludeIsCalledOffOnce(t *testing.T) {
 	}
 	for range 5 {
 		r.sync(r.peerInfo(Paired))
-		if r.m.agreed {
+		if r.m.link.agreed {
 			t.Fatal("called off again")
 		}
 	}

@@ -71,7 +71,7 @@ func (m *Machine) relink(now int64) {
 // buffers. The peer may not know of this node's standing yet, and would apply what is in the
 // buffers by then (R4).
 func (m *Machine) dropFrames(why string) {
-	if m.linked && len(m.ops) > 0 {
+	if m.link.up && len(m.ops) > 0 {
 		m.act(Action{Kind: ActDropLink, Text: why})
 	}
 }

@@ -6,7 +6,7 @@ import "fmt"
 
 // outside looks for the way back: renewal of a lone member, the choice of a source, or patience.
 func (m *Machine) outside(now int64) {
-	if m.phase != Outside || m.arb.busy || m.saving || m.leaving != "" {
+	if m.phase != Outside || m.arb.busy || m.saved.saving || m.leave.why != "" {
 		return
 	}
 	if m.force.stage == forceClaim {
@@ -49,34 +49,34 @@ func (m *Machine) outside(now int64) {
 	pm := m.rec.Member(m.cfg.Self.Peer())
 	// A peer with another store says nothing about the store that the record names: that one is
 	// away.
-	if m.linked && m.peerKnown && m.peer.Store == pm.Store {
-		if m.peer.Incarnation == pm.Incarnation && (m.peer.Leaving || m.peer.Phase == Fenced) {
+	if m.link.up && m.link.known && m.link.peer.Store == pm.Store {
+		if m.link.peer.Incarnation == pm.Incarnation && (m.link.peer.Leaving || m.link.peer.Phase == Fenced) {
 			// The member that should take us back will never serve again, and consents to be
 			// excluded.
 			if mineKept {
 				m.claim(now)
 			} else {
-				m.reason = "this node has rebooted, and the only member is stepping down (" + m.peer.LeaveReason + "): restart the other node"
+				m.reason = "this node has rebooted, and the only member is stepping down (" + m.link.peer.LeaveReason + "): restart the other node"
 			}
 			return
 		}
-		if m.peer.Incarnation == pm.Incarnation && m.peer.Phase == Paired {
+		if m.link.peer.Incarnation == pm.Incarnation && m.link.peer.Phase == Paired {
 			return // it excludes us by consent, now that it has seen this incarnation
 		}
-		if m.peer.Phase != Outside {
+		if m.link.peer.Phase != Outside {
 			return
 		}
 		// Both restarted (R2b): the source is the one whose page cache survived, else node a; the
 		// other waits.
-		if why := m.olderThan(&m.peer); why != "" {
+		if why := m.olderThan(&m.link.peer); why != "" {
 			m.reason = why
 			return
 		}
-		if !m.peer.speaksFor(pm) && !m.leasesOver(now) || !m.succeeds(me) && now < m.metAt+int64(m.cfg.Lease+m.cfg.Margin) {
+		if !m.link.peer.speaksFor(pm) && !m.leasesOver(now) || !m.succeeds(me) && now < m.link.metAt+int64(m.cfg.Lease+m.cfg.Margin) {
 			return // an earlier process may still serve, there or here
 		}
-		peerKept := pm.Incarnation.Boot == m.peer.Incarnation.Boot && m.peer.Lock != LockOther
-		peerUnfit := m.peer.Untrusted || m.peer.Old
+		peerKept := pm.Incarnation.Boot == m.link.peer.Incarnation.Boot && m.link.peer.Lock != LockOther
+		peerUnfit := m.link.peer.Untrusted || m.link.peer.Old
 		if peerUnfit || mineKept && !peerKept || mineKept == peerKept && m.cfg.Self == A {
 			m.event("both nodes restarted; this node is the source (page cache kept: %v)", mineKept)
 			m.claim(now)

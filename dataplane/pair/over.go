@@ -14,14 +14,14 @@ import "fmt"
 // comes back, it is.
 func (m *Machine) Over(now int64) string {
 	switch {
-	case m.phase == Fenced && m.leaving == "" && m.force.fenced:
+	case m.phase == Fenced && m.leave.why == "" && m.force.fenced:
 		if m.recordBack {
 			return "the arbiter has the record again: this process ends, and the next one acts on the record"
 		}
 	case m.phase == Fenced:
 		return m.reason
-	case m.leaving != "" && (m.phase != Paired || now-m.leftAt >= int64(m.cfg.LeaveMax)):
-		return m.leaving
+	case m.leave.why != "" && (m.phase != Paired || now-m.leave.at >= int64(m.cfg.LeaveMax)):
+		return m.leave.why
 	}
 	return ""
 }
@@ -29,7 +29,7 @@ func (m *Machine) Over(now int64) string {
 // lookAgain reads the record now and then although this node is fenced because it was lost: it may
 // have been restored, or the other node may have been forced.
 func (m *Machine) lookAgain(now int64) {
-	if m.force.fenced && !m.recordBack && m.leaving == "" && now-m.lookedAt >= int64(lookAgainEvery) {
+	if m.force.fenced && !m.recordBack && m.leave.why == "" && now-m.lookedAt >= int64(lookAgainEvery) {
 		m.lookedAt = now
 		m.get(now)
 	}
@@ -59,13 +59,13 @@ const (
 // peerFailed counts a failure. The wait doubles, from a lease to five minutes.
 func (m *Machine) peerFailed(now int64) {
 	f := &m.faults
-	if m.peer.Failed && f.by == m.peer.Incarnation {
+	if m.link.peer.Failed && f.by == m.link.peer.Incarnation {
 		return // it has said so already
 	}
-	if f.store != m.peer.Store || f.joined != 0 && now-f.joined >= faultForget {
-		*f = faults{store: m.peer.Store}
+	if f.store != m.link.peer.Store || f.joined != 0 && now-f.joined >= faultForget {
+		*f = faults{store: m.link.peer.Store}
 	}
-	f.by, f.joined = m.peer.Incarnation, 0
+	f.by, f.joined = m.link.peer.Incarnation, 0
 	f.n++
 	wait := min(int64(m.cfg.Lease)<<min(f.n-1, 30), faultWaitMax)
 	f.until = now + wait
@@ -78,7 +78,7 @@ func (m *Machine) peerFailed(now int64) {
 // peerWaits tells that the joiner's turn has not come yet.
 func (m *Machine) peerWaits(now int64) bool {
 	f := &m.faults
-	waits := f.store == m.peer.Store && now < f.until
+	waits := f.store == m.link.peer.Store && now < f.until
 	switch {
 	case waits && f.text != "":
 		m.reason = f.text
@@ -91,5 +91,5 @@ func (m *Machine) peerWaits(now int64) bool {
 // peerDistrusted tells that the joiner's store had failed when the joiner last reported, whatever
 // the joiner remembers of that: the disk may have refused the mark that makes it remember (R12).
 func (m *Machine) peerDistrusted() bool {
-	return m.peer.Untrusted && !m.peer.Partial || m.distrust != "" && m.distrust == m.peer.Store
+	return m.link.peer.Untrusted && !m.link.peer.Partial || m.distrust != "" && m.distrust == m.link.peer.Store
 }

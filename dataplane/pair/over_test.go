@@ -75,7 +75,7 @@ func TestLostRecordIsWaitedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := c.as(t, A)
-			durable := r.m.durable
+			durable := r.m.saved.epoch
 			r.m.get(r.now)
 			r.arbiter(Missing)
 			r.phase(Fenced)
@@ -132,7 +132,7 @@ func (r *rig) joinerFails(nonce uint64, failed bool) {
 	r.sync(in)
 	in.Leaving, in.LeaveReason, in.Failed = true, "the store failed", failed
 	r.sync(in)
-	r.m.LinkDown(r.now, r.m.linkN, true)
+	r.m.LinkDown(r.now, r.m.link.number, true)
 	r.pull()
 	r.queue = nil
 }
@@ -152,7 +152,7 @@ func TestFailingJoinerIsCopiedToLessOften(t *testing.T) {
 				break
 			}
 		}
-		r.m.LinkDown(r.now, r.m.linkN, true)
+		r.m.LinkDown(r.now, r.m.link.number, true)
 		r.pull()
 		r.queue = nil
 		return d
@@ -187,14 +187,14 @@ func TestFailingJoinerIsCopiedToLessOften(t *testing.T) {
 func TestFailedStoreIsDistrustedByItsPeer(t *testing.T) {
 	for _, failed := range []bool{true, false} {
 		r := alone(t, A)
-		r.m.state.Check = Checkpoint{Peer: "store-b", Generation: 1}
+		r.m.saved.state.Check = Checkpoint{Peer: "store-b", Generation: 1}
 		in := r.peerInfo(Outside)
 		in.Check = Checkpoint{Peer: "store-a", Generation: 1}
 		r.m.rec.Generation = 1
 		in.Leaving, in.LeaveReason, in.Failed = true, "why", failed
 		r.linkUp()
 		r.sync(in)
-		r.m.LinkDown(r.now, r.m.linkN, true)
+		r.m.LinkDown(r.now, r.m.link.number, true)
 		in.Leaving, in.LeaveReason, in.Failed = false, "", false
 		in.Incarnation.Nonce = 99
 		r.linkUp()
@@ -232,7 +232,7 @@ func TestStoreThatFailsLate(t *testing.T) {
 	r.submit(o)
 	r.ended(o, scsi.Unavailable)
 	r.m.StoreFailed(r.now, "fsync")
-	if !r.m.failed || r.m.leaving != "orderly stop" {
-		t.Errorf("failed %v, leaving %q", r.m.failed, r.m.leaving)
+	if !r.m.leave.failed || r.m.leave.why != "orderly stop" {
+		t.Errorf("failed %v, leaving %q", r.m.leave.failed, r.m.leave.why)
 	}
 }

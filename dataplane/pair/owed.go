@@ -35,7 +35,7 @@ func (m *Machine) lookOwed(now int64, l *lateness) {
 // snapshot is a copy where files share no extents.
 func (m *Machine) unanswered(now int64) bool {
 	l := &m.log
-	return l.cur != nil && !l.peerOK && !l.selfAt && m.chair() && m.mirrors() && m.peer.Moves && now-l.since > int64(m.cfg.MirrorMax)
+	return l.cur != nil && !l.peerOK && !l.selfAt && m.chair() && m.mirrors() && m.link.peer.Moves && now-l.since > int64(m.cfg.MirrorMax)
 }
 
 // AppendMoves reports that the work of ActAppend makes progress although it takes long: the runtime

@@ -93,7 +93,7 @@ func TestEntryThatAJoinerDoesNotAnswer(t *testing.T) {
 	r.queue = nil
 	for range 520 {
 		r.pass(10 * ms)
-		r.m.heard = r.now
+		r.m.lease.heard = r.now
 		if x, ok := r.poll(ActArbiterGet); ok {
 			_ = x
 			r.m.ArbiterDone(r.now, Got, ptr(record(6, A)), "v6", "")
@@ -119,17 +119,17 @@ func TestPartnerThatHangsStepsDown(t *testing.T) {
 	}{
 		"a mirrored write": {func(r *rig) { mirror(r) }, func(r *rig) {
 			x := r.next(ActApply)
-			r.m.Applied(r.now, r.m.linkN, x.Msg, scsi.OK)
+			r.m.Applied(r.now, r.m.link.number, x.Msg, scsi.OK)
 		}},
 		"a mirrored write whose bit is not durable": {func(r *rig) {
 			r.m.units[lun1].intents.hot = nil
 			mirror(r)
 		}, func(r *rig) {
 			r.m.Intended(r.now, r.next(ActIntend).LUN, true)
-			r.m.Applied(r.now, r.m.linkN, r.next(ActApply).Msg, scsi.OK)
+			r.m.Applied(r.now, r.m.link.number, r.next(ActApply).Msg, scsi.OK)
 		}},
 		"a flush": {func(r *rig) { r.recv(&Msg{Type: MsgFlush, ID: 7, LUN: lun1}) }, func(r *rig) {
-			r.m.Applied(r.now, r.m.linkN, r.next(ActPeerFlush).Msg, scsi.OK)
+			r.m.Applied(r.now, r.m.link.number, r.next(ActPeerFlush).Msg, scsi.OK)
 		}},
 		"an entry": {func(r *rig) { r.recv(&Msg{Type: MsgAppend, Aux: 1, Meta: []byte("x")}) }, func(r *rig) {
 			r.m.Appended(r.now, 1, scsi.OK, nil, nil)
@@ -141,15 +141,15 @@ func TestPartnerThatHangsStepsDown(t *testing.T) {
 				c.begin(r)
 				dm := int64(r.m.cfg.MirrorMax)
 				r.live(dm - 100*ms)
-				if r.m.leaving != "" {
+				if r.m.leave.why != "" {
 					t.Fatal("too early")
 				}
 				if finishes {
 					c.end(r)
 				}
 				r.live(dm, r.probes)
-				if (r.m.leaving == "") != finishes {
-					t.Fatalf("finished %v, leaving %q", finishes, r.m.leaving)
+				if (r.m.leave.why == "") != finishes {
+					t.Fatalf("finished %v, leaving %q", finishes, r.m.leave.why)
 				}
 			})
 		}
@@ -169,8 +169,8 @@ func TestAppendMoves(t *testing.T) {
 			t.Fatal("the chair does not hear of it")
 		}
 	}
-	if r.m.leaving != "" {
-		t.Fatal(r.m.leaving)
+	if r.m.leave.why != "" {
+		t.Fatal(r.m.leave.why)
 	}
 	r.m.Appended(r.now, 1, scsi.OK, nil, nil)
 	moves := r.m.log.moves
@@ -192,18 +192,18 @@ func TestPartnerThatIsSlowStays(t *testing.T) {
 		for id := uint64(2); id < 20; id++ {
 			msg := mirror(r, id)
 			r.live(1000*ms, r.probes)
-			r.m.Applied(r.now, r.m.linkN, msg, scsi.OK)
+			r.m.Applied(r.now, r.m.link.number, msg, scsi.OK)
 		}
-		if r.m.leaving != "" {
-			t.Fatal(r.m.leaving)
+		if r.m.leave.why != "" {
+			t.Fatal(r.m.leave.why)
 		}
 	})
 	t.Run("the owner's disk has stopped as well", func(t *testing.T) {
 		r := paired(t, B)
 		mirror(r, 1)
 		r.live(3 * int64(r.m.cfg.MirrorMax))
-		if r.m.leaving != "" {
-			t.Fatal(r.m.leaving)
+		if r.m.leave.why != "" {
+			t.Fatal(r.m.leave.why)
 		}
 	})
 }
@@ -213,7 +213,7 @@ func TestCachedReadIsNoProgress(t *testing.T) {
 	r := paired(t, A)
 	stuck := r.submit(r.op(scsi.OpRead, 0, 512))
 	r.m.StoreBegins(r.now, r.next(ActStore).Op)
-	left := func() bool { return r.m.leaving != "" }
+	left := func() bool { return r.m.leave.why != "" }
 	for n := int64(1); n < 20 && !left(); n++ {
 		hit := r.submit(r.op(scsi.OpRead, n*512, 512))
 		r.m.StoreDone(r.now, r.next(ActStore).Op, scsi.OK)

@@ -112,7 +112,7 @@ func (m *Machine) paceNext(p *pacer) {
 		}
 		p.used, o.cost = p.used+n, n
 		if o.stage == stHeld {
-			m.again = append(m.again, o)
+			m.due.again = append(m.due.again, o)
 		}
 	}
 }

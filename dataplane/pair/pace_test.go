@@ -14,7 +14,7 @@ func pacing(t *testing.T) *rig {
 	r := paired(t, A)
 	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: A, Seq: 1}, {ID: lun2, Owner: A, Seq: 1}})
 	r.m.LoadIntents(lun2, Regions{1})
-	r.m.pathTable[pathKey{lun2, testHost}] = map[scsi.NexusID]bool{{Initiator: testHost, Port: 1}: true}
+	r.m.hosts.table[pathKey{lun2, testHost}] = map[scsi.NexusID]bool{{Initiator: testHost, Port: 1}: true}
 	r.m.cfg.WindowMin, r.m.cfg.WindowMax = 512, 8*512
 	r.m.pacers[0].window = 3 * 512
 	return r

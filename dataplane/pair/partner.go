@@ -13,7 +13,7 @@ import (
 // part: as a member that agrees, or as a joiner whose metadata is installed (R3, R4).
 func (m *Machine) onMirror(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
-	member := m.phase == Paired && m.agreed && !m.excl.active && m.leaving == ""
+	member := m.phase == Paired && m.link.agreed && !m.excl.active && m.leave.why == ""
 	if u == nil || !member && !m.resync.joined || msg.Seq < u.seq {
 		m.Stats.StaleMessages++
 		return
@@ -53,7 +53,7 @@ func (m *Machine) applyInOrder(now int64, u *unit, msg *Msg) {
 	w := &applyWait{msg: msg}
 	w.lock.Off, w.lock.End = m.wide(mirrorSpan(msg))
 	w.lock.Shared = msg.looks()
-	w.lock.Granted = func(*rangelock.Request) { m.applyDue = append(m.applyDue, w) }
+	w.lock.Granted = func(*rangelock.Request) { m.due.applies = append(m.due.applies, w) }
 	msg.wait = w
 	w.unit = u
 	if u.applies.Acquire(&w.lock) {
@@ -131,10 +131,10 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 		m.applyEnded(now)
 	}
 	if msg.Type == MsgFlushAll && res == scsi.OK {
-		if link == m.linkN && m.linked {
+		if link == m.link.number && m.link.up {
 			m.joinFlushed(now, msg)
 		}
-	} else if link == m.linkN && m.linked {
+	} else if link == m.link.number && m.link.up {
 		ack := &Msg{ID: id, Result: res}
 		switch msg.Type {
 		case MsgMirror:

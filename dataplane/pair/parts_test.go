@@ -75,7 +75,7 @@ func TestMetadataComeInParts(t *testing.T) {
 			src.recv(ack)
 		}
 		src.notSent(MsgMetaInstall)
-		dst.m.Installed(dst.now, dst.m.linkN, 9, nil, nil, scsi.OK)
+		dst.m.Installed(dst.now, dst.m.link.number, 9, nil, nil, scsi.OK)
 		src.recv(dst.sent(MsgMetaAck))
 		if src.m.resync.stage == rsInstall || src.m.resync.send != nil || dst.m.resync.gather != nil {
 			t.Errorf("%d bytes: stage %d, the source or the joiner keeps them", n, src.m.resync.stage)
@@ -185,7 +185,7 @@ func TestPartsAndALinkThatIsCut(t *testing.T) {
 	}
 	end := &Msg{Type: MsgMetaInstall, Flags: FlagParts, Len: int64(len(raw)), Aux: 4, Meta: []byte("sum")}
 	send(0, 2)
-	r.m.LinkDown(r.now, r.m.linkN, true)
+	r.m.LinkDown(r.now, r.m.link.number, true)
 	if r.m.resync.gather != nil {
 		t.Error("the joiner keeps what it will not need")
 	}
@@ -202,7 +202,7 @@ func TestPartsAndALinkThatIsCut(t *testing.T) {
 
 	src := exporting(t)
 	src.m.SendMeta(src.now, 9, raw, []byte("sum"), src.objects())
-	src.m.LinkDown(src.now, src.m.linkN, true)
+	src.m.LinkDown(src.now, src.m.link.number, true)
 	if src.m.resync.send != nil {
 		t.Error("the source keeps what it will not send")
 	}

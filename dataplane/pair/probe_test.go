@@ -53,7 +53,7 @@ func TestProbeThatIsPassedOverIsRepeated(t *testing.T) {
 	}
 	// The answer may be to the first one: it does not say that the disk was prompt.
 	r.recv(&Msg{Type: MsgFlushAck, ID: second.ID, Result: scsi.OK})
-	if r.live(40 * ms); r.m.leaving != "" {
+	if r.live(40 * ms); r.m.leave.why != "" {
 		t.Fatal("an answer that may have taken long counts as a prompt one")
 	}
 	third := r.probeSent()
@@ -61,7 +61,7 @@ func TestProbeThatIsPassedOverIsRepeated(t *testing.T) {
 		t.Fatal("no further probe")
 	}
 	r.recv(&Msg{Type: MsgFlushAck, ID: third.ID, Result: scsi.OK})
-	if r.live(3*prompt, r.probes); r.m.leaving == "" {
+	if r.live(3*prompt, r.probes); r.m.leave.why == "" {
 		t.Fatal("the peer's disk is well, and a node whose disk does nothing stays")
 	}
 }
@@ -86,23 +86,23 @@ func TestOneProbeWaitsAtTheDisk(t *testing.T) {
 	probe(8)
 	probe(9)
 	r.none(ActPeerFlush)
-	r.m.Applied(r.now, r.m.linkN, x.Msg, scsi.OK)
+	r.m.Applied(r.now, r.m.link.number, x.Msg, scsi.OK)
 	if ack := r.sent(MsgFlushAck); ack.ID != 9 {
 		t.Fatalf("the answer is to %d", ack.ID)
 	}
 	probe(10)
 	x = r.next(ActPeerFlush)
 	// The link is new: the peer has forgotten what it asked over the old one.
-	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.m.LinkDown(r.now, r.m.link.number, false)
 	r.queue = nil
 	r.linkUp()
 	r.sync(r.peerInfo(Paired))
 	r.queue = nil
 	probe(11)
 	y := r.next(ActPeerFlush)
-	r.m.Applied(r.now, r.m.linkN-1, x.Msg, scsi.OK)
+	r.m.Applied(r.now, r.m.link.number-1, x.Msg, scsi.OK)
 	r.none(ActSend)
-	r.m.Applied(r.now, r.m.linkN, y.Msg, scsi.OK)
+	r.m.Applied(r.now, r.m.link.number, y.Msg, scsi.OK)
 	if ack := r.sent(MsgFlushAck); ack.ID != 11 {
 		t.Fatalf("the answer is to %d", ack.ID)
 	}

@@ -20,6 +20,12 @@ type quiesce struct {
 	fixed   bool // a quiesce of changes that does not end at the deadline
 }
 
+// quiescing are those of this node, by their numbers.
+type quiescing struct {
+	open  map[uint64]*quiesce
+	turns uint64 // counts them
+}
+
 // Quiesce holds new commands of units that this node owns and reports with ActQuiet when none is at
 // work any more, or why that cannot be within limit (ns). Once quiet it lasts until Release,
 // whatever that takes: what the caller has proposed meanwhile may be in effect on the peer already
@@ -52,7 +58,7 @@ func (m *Machine) Hold(now int64, id uint64, luns []LUNID, limit int64) {
 // Fix has a quiesce of changes stand until it is released. False: it has ended, or is not quiet, or
 // a unit of it is not this node's any more.
 func (m *Machine) Fix(now int64, id uint64) bool {
-	q := m.quiesces[id]
+	q := m.quiescing.open[id]
 	if q == nil || !q.changes || !q.quiet || !m.Serving(now) || !q.fixed && now > q.deadline {
 		return false
 	}
@@ -66,8 +72,8 @@ func (m *Machine) Fix(now int64, id uint64) bool {
 }
 
 func (m *Machine) startQuiesce(now int64, q *quiesce, luns []LUNID) {
-	m.quiesceN++
-	q.turn = m.quiesceN
+	m.quiescing.turns++
+	q.turn = m.quiescing.turns
 	for _, l := range luns {
 		u := m.units[l]
 		if u == nil || !m.owns(u) || !m.Serving(now) {
@@ -79,7 +85,7 @@ func (m *Machine) startQuiesce(now int64, q *quiesce, luns []LUNID) {
 	for _, u := range q.units {
 		u.count(q, 1)
 	}
-	m.quiesces[q.id] = q
+	m.quiescing.open[q.id] = q
 	m.quietCheck(q)
 	m.settle(now)
 }
@@ -129,7 +135,7 @@ func (m *Machine) quietCheck(q *quiesce) {
 
 // heldBefore reports whether a unit's turn is another one's.
 func (m *Machine) heldBefore(u *unit, q *quiesce) bool {
-	for _, p := range m.quiesces {
+	for _, p := range m.quiescing.open {
 		if p.turn < q.turn && slices.Contains(p.units, u) {
 			return true
 		}
@@ -142,8 +148,8 @@ func (m *Machine) quiet(now int64, u *unit) {
 	if u.quiesced+u.kept == 0 {
 		return
 	}
-	for _, id := range sorted(m.quiesces) {
-		if q := m.quiesces[id]; q != nil && slices.Contains(q.units, u) && u.atWork(q) == 0 {
+	for _, id := range sorted(m.quiescing.open) {
+		if q := m.quiescing.open[id]; q != nil && slices.Contains(q.units, u) && u.atWork(q) == 0 {
 			m.quietCheck(q)
 		}
 	}
@@ -151,7 +157,7 @@ func (m *Machine) quiet(now int64, u *unit) {
 
 // Release lets the commands of a quiesce continue, wherever the owner is now.
 func (m *Machine) Release(now int64, id uint64) {
-	q := m.quiesces[id]
+	q := m.quiescing.open[id]
 	if q == nil {
 		return
 	}
@@ -164,7 +170,7 @@ func (m *Machine) Release(now int64, id uint64) {
 }
 
 func (m *Machine) drop(q *quiesce) {
-	delete(m.quiesces, q.id)
+	delete(m.quiescing.open, q.id)
 	for _, u := range q.units {
 		u.count(q, -1)
 	}
@@ -179,8 +185,8 @@ func (q *quiesce) passed(now int64) {
 }
 
 func (m *Machine) tickQuiesce(now int64) {
-	for _, id := range sorted(m.quiesces) {
-		q := m.quiesces[id]
+	for _, id := range sorted(m.quiescing.open) {
+		q := m.quiescing.open[id]
 		switch {
 		case q == nil || now <= q.deadline:
 		case !q.quiet:

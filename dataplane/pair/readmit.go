@@ -25,10 +25,10 @@ func (m *Machine) copied(now int64) {
 		m.resyncStop(now, "the joiner owns a LUN, but it is not a member yet")
 		return
 	}
-	check := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.state.Check.Count, Settled: m.state.Check.Count[m.cfg.Self.Peer()]}
+	check := Checkpoint{Peer: m.link.peer.Store, Generation: m.rec.Generation, Count: m.saved.state.Check.Count, Settled: m.saved.state.Check.Count[m.cfg.Self.Peer()]}
 	check.Count[m.cfg.Self]++
 	m.resync.stage = rsRecord
-	m.state.Check = check
+	m.saved.state.Check = check
 	m.saveState(thenAdmit)
 }
 
@@ -45,29 +45,29 @@ func (m *Machine) admitSaved(now int64) {
 func (m *Machine) joinFlushed(now int64, msg *Msg) {
 	// The copy counts as a checkpoint that the source leads: a store from before it lacks its
 	// number.
-	c := Checkpoint{Peer: m.peer.Store, Generation: m.rec.Generation, Count: m.peer.Check.Count, Settled: m.peer.Check.Count[m.cfg.Self.Peer()]}
+	c := Checkpoint{Peer: m.link.peer.Store, Generation: m.rec.Generation, Count: m.link.peer.Check.Count, Settled: m.link.peer.Check.Count[m.cfg.Self.Peer()]}
 	c.Count[m.cfg.Self.Peer()]++
-	m.state.Check = c
-	m.state.Lost, m.state.LostAll = false, false // the source's metadata say what was lost
-	m.state.Old = false
+	m.saved.state.Check = c
+	m.saved.state.Lost, m.saved.state.LostAll = false, false // the source's metadata say what was lost
+	m.saved.state.Old = false
 	m.cfg.Untrusted, m.cfg.Misfits = "", "" // what was not to be trusted has been replaced (R12)
 	m.saveStateFor(thenJoined, msg)
 }
 
 func (m *Machine) joinSaved(now int64, w saveWait) {
-	if w.n == m.linkN && m.linked && m.resync.joined {
+	if w.n == m.link.number && m.link.up && m.resync.joined {
 		m.send(&Msg{Type: MsgFlushAllAck, ID: w.msg.ID, Aux: int64(m.log.index)})
 	}
 }
 
 // admit asks the arbiter for {a,b}. The source stays the chair.
 func (m *Machine) admit(now int64) {
-	if m.arb.busy || m.saving || m.resync.stopped {
+	if m.arb.busy || m.saved.saving || m.resync.stopped {
 		return
 	}
 	m.resync.admitAt, m.resync.asked = now, true
 	m.cas(now, Record{Cluster: m.cfg.Cluster, Pair: m.cfg.Pair, Epoch: m.rec.Epoch + 1, Generation: m.rec.Generation,
-		Members: []Member{m.rec.Members[0], {Node: m.cfg.Self.Peer(), Store: m.peer.Store, Incarnation: m.peer.Incarnation}}})
+		Members: []Member{m.rec.Members[0], {Node: m.cfg.Self.Peer(), Store: m.link.peer.Store, Incarnation: m.link.peer.Incarnation}}})
 }
 
 // resyncAdmitted ends a resync that succeeded, on either node.
@@ -104,13 +104,13 @@ func (m *Machine) resyncStop(now int64, why string) {
 		// Whatever the arbiter has answered or not, the record decides, once it has been read
 		// (admitRefused).
 		r.stopped = true
-		if !m.arb.busy && !m.saving && m.arb.retryAt == 0 {
+		if !m.arb.busy && !m.saved.saving && m.arb.retryAt == 0 {
 			m.get(now)
 		}
 		return
 	}
 	m.event("resync stopped: %s", why)
-	if m.linked {
+	if m.link.up {
 		m.act(Action{Kind: ActDropLink, Text: why}) // frames that are queued refer to buffers of ops that end now
 	}
 	v := r.view

@@ -38,7 +38,7 @@ func (m *Machine) repairRead(now int64, o *Op, res scsi.Result) {
 	switch {
 	case m.gone():
 		m.finish(now, o, scsi.Unavailable)
-	case res != scsi.OK || len(o.Bad) > 0 && !m.peer.Sums:
+	case res != scsi.OK || len(o.Bad) > 0 && !m.link.peer.Sums:
 		m.result(now, o, scsi.WriteError)
 	case !m.mirrors():
 		m.answer(now, o)

@@ -29,7 +29,7 @@ func (r *rig) claims() (Action, bool) {
 	r.m.SelfFlushed(r.now, true)
 	if _, ok := r.poll(ActSaveState); ok {
 		r.none(ActArbiterCAS) // what may be lost is on record before the record names this boot (R8)
-		r.m.StateSaved(r.now, r.m.stateID, true)
+		r.m.StateSaved(r.now, r.m.saved.stateID, true)
 	}
 	return r.cas(), true
 }
@@ -239,7 +239,7 @@ func TestRestartedPeer(t *testing.T) {
 			r.sent(MsgHeartbeatAck)
 			given := r.now
 			if strings.HasSuffix(name, "link down") {
-				r.m.LinkDown(r.now, r.m.linkN, true)
+				r.m.LinkDown(r.now, r.m.link.number, true)
 				r.linkUp()
 			}
 			in := r.peerInfo(Outside)

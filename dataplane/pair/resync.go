@@ -76,16 +76,16 @@ const stuckAfter = 60 * time.Second
 // joinerReady reports whether the peer is in a phase in which a resync can begin: outside, having
 // acted on our record.
 func (m *Machine) joinerReady() bool {
-	p := &m.peer
-	return m.linked && m.peerKnown && p.Phase == Outside && p.Epoch == m.rec.Epoch && p.Durable >= m.rec.Epoch && !p.Leaving
+	p := &m.link.peer
+	return m.link.up && m.link.known && p.Phase == Outside && p.Epoch == m.rec.Epoch && p.Durable >= m.rec.Epoch && !p.Leaving
 }
 
 func (m *Machine) resyncBegin(now int64) {
 	r := &m.resync
-	if m.peerWaits(now) || r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leaving != "" || m.marking || m.holdTill != 0 {
+	if m.peerWaits(now) || r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leave.why != "" || m.marking || m.holdTill != 0 {
 		return // tickResync tries again
 	}
-	if why := m.olderThan(&m.peer); why != "" {
+	if why := m.olderThan(&m.link.peer); why != "" {
 		r.retryAt = now + int64(m.cfg.MirrorMax)
 		m.Stats.RolledBack++
 		m.reason = why
@@ -149,7 +149,7 @@ func (m *Machine) tickResync(now int64) {
 	// Once it has asked, the record decides, also after a conflict: the request may have landed,
 	// and what was heard be the answer to its repetition. Asking again would give this node another
 	// part of a lease to serve, while the peer may be a member and exclude it.
-	if m.resync.stage == rsAdmit && !m.resync.asked && !m.arb.busy && !m.saving && m.arb.want == nil && m.phase == Alone {
+	if m.resync.stage == rsAdmit && !m.resync.asked && !m.arb.busy && !m.saved.saving && m.arb.want == nil && m.phase == Alone {
 		m.admit(now)
 	}
 	if r := &m.resync; r.stage == rsCopy && now-r.saidAt > progressEvery {
@@ -300,7 +300,7 @@ func (m *Machine) Installed(now int64, link uint64, index uint64, units []UnitIn
 			m.SetUnits(now, units)
 		}
 	}
-	if link == m.linkN && m.linked && m.phase == Outside {
+	if link == m.link.number && m.link.up && m.phase == Outside {
 		if res == scsi.OK {
 			m.resync.joined = true
 			m.claimed = claimNone
@@ -347,7 +347,7 @@ func (m *Machine) sendDirty(full []LUNID) []LUNID {
 func (m *Machine) SumDone(now int64, link uint64, msg *Msg, need bool, res scsi.Result) {
 	m.waited(now, msg)
 	m.applyEnded(now)
-	if link == m.linkN && m.linked {
+	if link == m.link.number && m.link.up {
 		aux := int64(0)
 		if need {
 			aux = 1

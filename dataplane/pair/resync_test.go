@@ -161,7 +161,7 @@ func TestResyncThatStops(t *testing.T) {
 	r.copyRead()
 	slow := r.next(ActCopyRead)
 	slow.Op.Buf = make([]byte, slow.Op.Cmd.Len)
-	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.m.LinkDown(r.now, r.m.link.number, false)
 	r.next(ActCopyFree)
 	if len(r.m.ops) != 0 {
 		t.Fatalf("%d operations wait for nobody", len(r.m.ops))
@@ -196,10 +196,10 @@ func TestJoinerInstallsAfterItsOwnWork(t *testing.T) {
 	r.none(ActInstall) // R4: a write of the older epoch is still at work
 	r.recv(&Msg{Type: MsgCopyData, LUN: lun1, Len: 512, Data: make([]byte, 512)})
 	r.none(ActApply) // not before the metadata is installed
-	r.m.Applied(r.now, r.m.linkN, x.Msg, scsi.OK)
+	r.m.Applied(r.now, r.m.link.number, x.Msg, scsi.OK)
 	r.pass(20 * ms)
 	r.next(ActInstall)
-	r.m.Installed(r.now, r.m.linkN, 3, []UnitInfo{{ID: lun1, Owner: A, Seq: 4}}, nil, scsi.OK)
+	r.m.Installed(r.now, r.m.link.number, 3, []UnitInfo{{ID: lun1, Owner: A, Seq: 4}}, nil, scsi.OK)
 	r.sent(MsgMetaAck)
 	r.recv(&Msg{Type: MsgCopyData, LUN: lun1, Len: 512, Data: make([]byte, 512)})
 	r.next(ActApply)

@@ -198,7 +198,7 @@ func (r *rig) recv(msg *Msg) {
 	if msg.Epoch == 0 {
 		msg.Epoch = r.m.rec.Epoch
 	}
-	r.m.Receive(r.now, r.m.linkN, msg)
+	r.m.Receive(r.now, r.m.link.number, msg)
 	r.pull()
 }
 
@@ -215,11 +215,11 @@ func (r *rig) sync(in SyncInfo) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.recv(&Msg{Type: MsgSync, ID: r.syncs, Aux: int64(r.m.syncN), Meta: meta})
+	r.recv(&Msg{Type: MsgSync, ID: r.syncs, Aux: int64(r.m.link.syncN), Meta: meta})
 }
 
 func (r *rig) linkUp() {
-	r.m.LinkUp(r.now, r.m.linkN+1)
+	r.m.LinkUp(r.now, r.m.link.number+1)
 	r.pull()
 }
 
@@ -262,7 +262,7 @@ func paired(t *testing.T, self Node, change ...func(*Config)) *rig {
 
 // own settles the path of the test's host at this node.
 func (r *rig) own(Node) {
-	r.m.pathTable[pathKey{lun1, testHost}] = map[scsi.NexusID]bool{{Initiator: testHost, Port: 1}: true}
+	r.m.hosts.table[pathKey{lun1, testHost}] = map[scsi.NexusID]bool{{Initiator: testHost, Port: 1}: true}
 }
 
 // alone is a machine that serves as the only member.

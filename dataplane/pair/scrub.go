@@ -41,7 +41,7 @@ type scrubState struct {
 // is under way, and it continues.
 func (m *Machine) Scrub(now int64, objs []CopyObject, rate int64, repair bool) bool {
 	s := &m.scrub
-	if s.view.Active || m.phase != Paired || !m.agreed {
+	if s.view.Active || m.phase != Paired || !m.link.agreed {
 		return false
 	}
 	m.scrubs++
@@ -66,10 +66,10 @@ func (m *Machine) scrubNext(now int64) {
 		s.saidAt = now
 	}
 	window := scrubWindow
-	if now-m.hostAt < copyYield {
+	if now-m.hosts.at < copyYield {
 		window = 1
 	}
-	for s.view.Active && m.phase == Paired && m.agreed && !m.excl.active && s.inflight < window && now >= s.nextAt {
+	for s.view.Active && m.phase == Paired && m.link.agreed && !m.excl.active && s.inflight < window && now >= s.nextAt {
 		if s.at == len(s.objects) {
 			if s.inflight == 0 {
 				m.scrubEnd(now, "")
@@ -122,7 +122,7 @@ func (m *Machine) scrubEnd(now int64, why string) {
 // scrubRead sends what the owner read, to be compared.
 func (m *Machine) scrubRead(now int64, o *Op, res scsi.Result) {
 	switch {
-	case m.gone() || m.phase != Paired || !m.linked || o.gen != m.scrub.n:
+	case m.gone() || m.phase != Paired || !m.link.up || o.gen != m.scrub.n:
 		m.finish(now, o, scsi.Unavailable)
 	case res == scsi.Unavailable: // deleted meanwhile
 		o.skip = SkipDeleted
@@ -221,7 +221,7 @@ func (m *Machine) scrubDrop(now int64) {
 // onScrub is the partner's part: compare, or write what the owner has.
 func (m *Machine) onScrub(now int64, msg *Msg) {
 	u := m.units[msg.LUN]
-	if m.phase != Paired || !m.agreed || m.excl.active || m.leaving != "" || u != nil && (u.owner == m.cfg.Self || msg.Seq < u.seq) {
+	if m.phase != Paired || !m.link.agreed || m.excl.active || m.leave.why != "" || u != nil && (u.owner == m.cfg.Self || msg.Seq < u.seq) {
 		m.send(&Msg{Type: MsgCopyNeed, ID: msg.ID, Result: scsi.Unavailable})
 		return
 	}

@@ -61,7 +61,7 @@ func TestScrubRepairsFromTheOwner(t *testing.T) {
 func TestScrubEndsWithThePair(t *testing.T) {
 	r := scrubbing(t, false)
 	r.copyRead()
-	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.m.LinkDown(r.now, r.m.link.number, false)
 	if len(r.m.ops) != 0 || r.m.View(r.now).Scrub.Skipped != 1 {
 		t.Fatalf("%d wait, %+v", len(r.m.ops), r.m.View(r.now).Scrub)
 	}
@@ -77,7 +77,7 @@ func TestScrubEndsWithThePair(t *testing.T) {
 func TestScrubOfASnapshotWaitsToo(t *testing.T) {
 	r := paired(t, A)
 	r.beat()
-	lease := r.m.leaseUntil
+	lease := r.m.lease.until
 	var b *Msg
 	for b == nil {
 		r.pass(10 * ms)
@@ -136,7 +136,7 @@ func TestPartnerOfAScrub(t *testing.T) {
 	r.cold()
 	r.recv(&Msg{Type: MsgCopySum, Flags: FlagScrub, Seq: 1, ID: 5, LUN: lun1, Len: 512})
 	x := r.next(ActCompareSum)
-	r.m.SumDone(r.now, r.m.linkN, x.Msg, true, scsi.OK)
+	r.m.SumDone(r.now, r.m.link.number, x.Msg, true, scsi.OK)
 	if a := r.sent(MsgCopyNeed); a.Aux != 1 {
 		t.Fatalf("%+v", a)
 	}
@@ -144,7 +144,7 @@ func TestPartnerOfAScrub(t *testing.T) {
 	r.none(ActApply)
 	r.intended()
 	x = r.next(ActApply)
-	r.m.Applied(r.now, r.m.linkN, x.Msg, scsi.OK)
+	r.m.Applied(r.now, r.m.link.number, x.Msg, scsi.OK)
 	r.sent(MsgCopyAck)
 	// Not what another owner sends.
 	r.recv(&Msg{Type: MsgCopySum, Flags: FlagScrub, Seq: 0, ID: 6, LUN: lun1, Len: 512})

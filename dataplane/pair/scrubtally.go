@@ -155,7 +155,7 @@ func (m *Machine) skipOf(o *Op) Skip {
 	switch {
 	case o.skip != 0:
 		return o.skip
-	case m.phase != Paired || !m.linked || !m.agreed || m.leaving != "":
+	case m.phase != Paired || !m.link.up || !m.link.agreed || m.leave.why != "":
 		return SkipApart
 	case o.unit != &m.snaps && u == nil:
 		return SkipDeleted

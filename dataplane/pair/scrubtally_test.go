@@ -94,7 +94,7 @@ func TestScrubThatStopsAddsUp(t *testing.T) {
 	r.compare()
 	r.pull()
 	x := r.next(ActCopyRead) // in the store when it stops
-	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.m.LinkDown(r.now, r.m.link.number, false)
 	r.m.get(r.now)
 	r.got(record(6, A), "v6")
 	r.saved()

@@ -98,7 +98,7 @@ func (m *Machine) tickOps(now int64) {
 	case m.phase == Paired && l.self && (l.peer || l.slow):
 		m.Stats.BothLate++ // neither would help the other by going
 	case m.phase == Paired && l.self && !m.peerAlive(now, &l):
-	case m.phase == Paired && l.self && m.leaving == "":
+	case m.phase == Paired && l.self && m.leave.why == "":
 		m.Stats.SlowLeaves++
 		m.StepDown(now, "the local store does not finish its I/O: "+diskFix)
 		// What is at the disk cannot be answered before the disk does, while its sessions answer
@@ -182,14 +182,14 @@ func (m *Machine) Probed(now int64, group uint64) {
 func (m *Machine) peerAlive(now int64, l *lateness) bool {
 	p := &l.of.peer
 	switch {
-	case p.busy && p.link != m.linkN:
+	case p.busy && p.link != m.link.number:
 		p.busy, p.since, p.again = false, 0, false // the answer went with the link
-	case p.busy && m.peer.Moves && now-p.at > probeLost*m.prompt():
+	case p.busy && m.link.peer.Moves && now-p.at > probeLost*m.prompt():
 		p.busy, p.since, p.again = false, 0, true
 	}
 	return p.alive(now, m.prompt(), func() {
 		m.nextID++
-		p.id, p.link = m.nextID, m.linkN
+		p.id, p.link = m.nextID, m.link.number
 		m.send(&Msg{Type: MsgFlush, Flags: FlagProbe, ID: p.id, LUN: l.lun})
 	})
 }

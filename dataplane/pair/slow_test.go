@@ -11,7 +11,7 @@ import (
 func (r *rig) passing(ns int64, done func() bool) bool {
 	for end := r.now + ns; r.now < end && !done(); {
 		r.pass(100 * ms)
-		if r.m.phase == Paired && r.m.leaving == "" && !r.m.excl.active {
+		if r.m.phase == Paired && r.m.leave.why == "" && !r.m.excl.active {
 			r.beat()
 		}
 	}
@@ -41,7 +41,7 @@ func (r *rig) probes() {
 	}
 }
 
-func (r *rig) gone() bool { return r.m.leaving != "" || r.m.excl.active }
+func (r *rig) gone() bool { return r.m.leave.why != "" || r.m.excl.active }
 
 // Both disks are busy with the same load: what leaves would leave its load to the other one.
 func TestEquallySlowNodesStay(t *testing.T) {
@@ -52,12 +52,12 @@ func TestEquallySlowNodesStay(t *testing.T) {
 	// The peer answers one write every two seconds, and the store here is as slow.
 	for n := range 3 {
 		if r.passing(2400*ms, r.gone) {
-			t.Fatalf("write %d: %q, excluding %v", n, r.m.leaving, r.m.excl.active)
+			t.Fatalf("write %d: %q, excluding %v", n, r.m.leave.why, r.m.excl.active)
 		}
 		r.recv(&Msg{Type: MsgMirrorAck, ID: r.sent(MsgMirror).ID, Result: scsi.OK})
 		x := r.next(ActStore)
 		if r.passing(2400*ms, r.gone) {
-			t.Fatalf("write %d here: %q, excluding %v", n, r.m.leaving, r.m.excl.active)
+			t.Fatalf("write %d here: %q, excluding %v", n, r.m.leave.why, r.m.excl.active)
 		}
 		r.m.StoreDone(r.now, x.Op, scsi.OK)
 	}
@@ -68,14 +68,14 @@ func TestFlushLateOnBoth(t *testing.T) {
 	r := paired(t, A)
 	r.submit(r.op(scsi.OpFlush, 0, 0))
 	if r.passing(3*int64(r.m.cfg.MirrorMax), r.gone) {
-		t.Fatalf("%q, excluding %v", r.m.leaving, r.m.excl.active)
+		t.Fatalf("%q, excluding %v", r.m.leave.why, r.m.excl.active)
 	}
 	if r.m.Stats.BothLate == 0 {
 		t.Fatal("not counted")
 	}
 	// The peer's disk has done it after all: now it is known to be the faster one.
 	r.recv(&Msg{Type: MsgFlushAck, ID: r.sent(MsgFlush).ID, Result: scsi.OK})
-	if !r.passingWell(2*int64(r.m.cfg.MirrorMax), func() bool { return r.m.leaving != "" }) {
+	if !r.passingWell(2*int64(r.m.cfg.MirrorMax), func() bool { return r.m.leave.why != "" }) {
 		t.Fatal("it stays although its store has stopped and the peer is well")
 	}
 }
@@ -90,7 +90,7 @@ func TestSlowerNodeLeaves(t *testing.T) {
 		r.recv(&Msg{Type: MsgMirrorAck, ID: r.sent(MsgMirror).ID, Result: scsi.OK})
 		under = append(under, r.next(ActStore).Op)
 	}
-	left := func() bool { return r.m.leaving != "" }
+	left := func() bool { return r.m.leave.why != "" }
 	for len(under) > 0 && !left() {
 		r.passingWell(2000*ms, left)
 		if !left() {
@@ -159,13 +159,13 @@ func TestStaysWhileThePeerIsInDoubt(t *testing.T) {
 	r.passing(100*ms, never)
 	r.submit(r.op(scsi.OpWrite, 0, 512))
 	if r.passing(3*int64(r.m.cfg.MirrorMax), r.gone) {
-		t.Fatalf("%q, excluding %v", r.m.leaving, r.m.excl.active)
+		t.Fatalf("%q, excluding %v", r.m.leave.why, r.m.excl.active)
 	}
 	r.recv(&Msg{Type: MsgMirrorAck, ID: r.sent(MsgMirror).ID, Result: scsi.OK})
 	if r.passing(int64(r.m.cfg.MirrorMax), r.gone) {
 		t.Fatal("it leaves before the peer's disk has been asked")
 	}
-	if !r.passingWell(int64(r.m.cfg.MirrorMax), func() bool { return r.m.leaving != "" }) {
+	if !r.passingWell(int64(r.m.cfg.MirrorMax), func() bool { return r.m.leave.why != "" }) {
 		t.Fatal("the peer has answered, and a node whose disk does nothing stays")
 	}
 }

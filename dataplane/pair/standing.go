@@ -13,7 +13,7 @@ func (m *Machine) becomeAlone(now int64) {
 	if m.watchAt = now + int64(m.cfg.RecordEvery); m.unsure != 0 {
 		m.watchAt = now
 	}
-	if m.holdTill = 0; m.state.LostAll || m.renewing { // by force; or our own former life may still be there
+	if m.holdTill = 0; m.saved.state.LostAll || m.renewing { // by force; or our own former life may still be there
 		m.holdTill = now + int64(m.replaces())
 		m.reason = "waiting until an earlier process that served alone must have read the record"
 	}
@@ -115,8 +115,8 @@ func (m *Machine) SelfFlushed(now int64, ok bool) {
 	if m.claimed == claimFlushing {
 		m.claimFlushed(now)
 	}
-	if m.phase == Alone && m.state.Flushed < m.rec.Epoch {
-		m.state.Flushed = m.rec.Epoch
+	if m.phase == Alone && m.saved.state.Flushed < m.rec.Epoch {
+		m.saved.state.Flushed = m.rec.Epoch
 		m.saveState(thenNothing)
 	}
 	m.pump(now)
@@ -133,7 +133,7 @@ func (m *Machine) becomeOutside(now int64) {
 	m.scrubDrop(now)
 	m.ScrubStop(now, "this node is not a member any more")
 	m.excl = exclusion{}
-	m.agreed = false
+	m.link.agreed = false
 	m.exposed = 0
 	m.claimed = claimNone
 	m.dropRemote(now)
@@ -141,11 +141,11 @@ func (m *Machine) becomeOutside(now int64) {
 	m.copyStop(now)
 	m.failAll(now, scsi.Unavailable)
 	m.logFail(now)
-	for _, id := range sorted(m.quiesces) {
+	for _, id := range sorted(m.quiescing.open) {
 		m.act(Action{Kind: ActQuiet, ID: id, Result: scsi.Unavailable})
-		for _, u := range m.quiesces[id].units {
-			u.count(m.quiesces[id], -1) // the record may come to this node again in this life
+		for _, u := range m.quiescing.open[id].units {
+			u.count(m.quiescing.open[id], -1) // the record may come to this node again in this life
 		}
 	}
-	clear(m.quiesces)
+	clear(m.quiescing.open)
 }

@@ -26,7 +26,7 @@ const diskFix = "check the disk, and replace it if this error returns"
 
 // StoreFailed reports a failure that belongs to no op: writeback or fsync (R12).
 func (m *Machine) StoreFailed(now int64, why string) {
-	m.failed = true
+	m.leave.failed = true
 	m.StepDown(now, "the store failed ("+why+"): "+diskFix)
 	m.settle(now)
 }

@@ -27,7 +27,7 @@ func TestStepDownWithinAnExclusionEndsWhatWaits(t *testing.T) {
 	r.m.StoreDone(r.now, r.next(ActFlush).Op, scsi.OK)
 	other := r.op(scsi.OpRead, 0, 4096)
 	other.LUN = LUNID{2}
-	r.m.pathTable[pathKey{other.LUN, testHost}] = map[scsi.NexusID]bool{{Initiator: testHost, Port: 1}: true}
+	r.m.hosts.table[pathKey{other.LUN, testHost}] = map[scsi.NexusID]bool{{Initiator: testHost, Port: 1}: true}
 	r.submit(other)
 	wait(map[string]int{WaitsStore: 1, WaitsMirror: 1, WaitsRange: 1, WaitsFlush: 1, WaitsOwner: 1})
 
@@ -40,7 +40,7 @@ func TestStepDownWithinAnExclusionEndsWhatWaits(t *testing.T) {
 
 	r.m.StepDown(r.now, "orderly stop")
 	wait(map[string]int{WaitsMirror: 1, WaitsOwner: 1, WaitsEntry: 1}) // what was sent, until the link ends; the runtime gives up the entry
-	r.m.LinkDown(r.now, r.m.linkN, false)
+	r.m.LinkDown(r.now, r.m.link.number, false)
 	wait(map[string]int{WaitsEntry: 1})
 	for {
 		x, ok := r.poll(ActReply)

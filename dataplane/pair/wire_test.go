@@ -46,7 +46,7 @@ func FuzzReceive(f *testing.F) {
 			r.m.Propose(r.now, []byte("entry"))
 			for i := range uint64(2) {
 				r.recv(&Msg{Type: MsgType(ty), Kind: scsi.OpKind(kind), Flags: flags, Result: scsi.Result(res), Seq: 1, ID: id + i, LUN: lun1,
-					Off: off, Len: length, Front: r.m.fwdFrom, FrontN: id, Aux: aux, Meta: meta, Data: data})
+					Off: off, Len: length, Front: r.m.fwd.from, FrontN: id, Aux: aux, Meta: meta, Data: data})
 			}
 			r.pass(20 * ms)
 			for _, x := range r.queue {
@@ -72,6 +72,6 @@ func outsider(t *testing.T) *rig {
 	r.recv(&Msg{Type: MsgMetaInstall, Aux: 3, Meta: []byte("all")})
 	r.pass(20 * ms)
 	r.next(ActInstall)
-	r.m.Installed(r.now, r.m.linkN, 3, []UnitInfo{{ID: lun1, Owner: A, Seq: 1}}, nil, scsi.OK)
+	r.m.Installed(r.now, r.m.link.number, 3, []UnitInfo{{ID: lun1, Owner: A, Seq: 1}}, nil, scsi.OK)
 	return r
 }

@@ -30,7 +30,7 @@ func (m *Machine) begin(now int64, o *Op) {
 		return
 	}
 	m.nextID++
-	m.hostAt = now
+	m.hosts.at = now
 	o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
 	u.ops.push(&o.place, o)
 	m.dispatch(now, o)
@@ -304,7 +304,7 @@ func (m *Machine) StoreDone(now int64, o *Op, res scsi.Result) {
 }
 
 // gone reports that an op's outcome is no longer this node's to give.
-func (m *Machine) gone() bool { return m.phase == Outside || m.phase == Fenced || m.leaving != "" }
+func (m *Machine) gone() bool { return m.phase == Outside || m.phase == Fenced || m.leave.why != "" }
 
 // result ends an op whose store work is over; a store that failed makes the node step down (R12).
 func (m *Machine) result(now int64, o *Op, res scsi.Result) {

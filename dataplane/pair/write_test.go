@@ -100,7 +100,7 @@ func TestCheckIsMadeUnderTheLock(t *testing.T) {
 func TestAbortByStage(t *testing.T) {
 	t.Run("held", func(t *testing.T) {
 		r := paired(t, A)
-		clear(r.m.pathTable)
+		clear(r.m.hosts.table)
 		o := r.submit(r.op(scsi.OpWrite, 0, 512))
 		r.m.Abort(r.now, o)
 		r.ended(o, scsi.Aborted)
@@ -262,7 +262,7 @@ func TestLeavingKeepsBuffersOfSentFrames(t *testing.T) {
 	r.sent(MsgForward)
 	r.m.StepDown(r.now, "orderly stop")
 	r.none(ActReply)
-	r.m.LinkDown(r.now, r.m.linkN, true) // no frame leaves any more
+	r.m.LinkDown(r.now, r.m.link.number, true) // no frame leaves any more
 	r.ended(f, scsi.Unavailable)
 }
 
@@ -284,11 +284,11 @@ func TestPartnerAppliesOverlappingWritesInOrder(t *testing.T) {
 	}
 	x := r.next(ActApply)
 	r.none(ActApply)
-	r.m.Applied(r.now, r.m.linkN, x.Msg, scsi.OK)
+	r.m.Applied(r.now, r.m.link.number, x.Msg, scsi.OK)
 	if a := r.sent(MsgMirrorAck); a.ID != 1 {
 		t.Fatal(a.ID)
 	}
-	r.m.Applied(r.now, r.m.linkN, r.next(ActApply).Msg, scsi.OK)
+	r.m.Applied(r.now, r.m.link.number, r.next(ActApply).Msg, scsi.OK)
 	if a := r.sent(MsgMirrorAck); a.ID != 2 {
 		t.Fatal(a.ID)
 	}
@@ -311,7 +311,7 @@ func TestSilentPeerAndSlowStore(t *testing.T) {
 	r.m.StoreBegins(r.now, r.submit(r.op(scsi.OpRead, 0, 512)))
 	for range 60 {
 		r.pass(100 * ms)
-		if r.m.leaving != "" {
+		if r.m.leave.why != "" {
 			r.next(ActDropHosts) // or they would wait for the answers of a disk that hangs
 			return
 		}
@@ -349,23 +349,23 @@ func TestDmCountsFromWhereTheDiskIsAsked(t *testing.T) {
 		r.beat()
 	}
 	r.phase(Paired)
-	if r.m.leaving != "" {
-		t.Fatalf("it steps down: %s", r.m.leaving)
+	if r.m.leave.why != "" {
+		t.Fatalf("it steps down: %s", r.m.leave.why)
 	}
 	r.m.StoreBegins(r.now, x.Op)
 	for passed := int64(0); passed < int64(r.m.cfg.MirrorMax)-500*ms; passed += 100 * ms {
 		r.pass(100 * ms)
 		r.beat()
 	}
-	if r.m.leaving != "" {
-		t.Fatalf("it steps down within Dm: %s", r.m.leaving)
+	if r.m.leave.why != "" {
+		t.Fatalf("it steps down within Dm: %s", r.m.leave.why)
 	}
-	for i := 0; i < 20 && r.m.leaving == ""; i++ {
+	for i := 0; i < 20 && r.m.leave.why == ""; i++ {
 		r.probes()
 		r.beat()
 		r.pass(100 * ms)
 	}
-	if r.m.leaving == "" {
+	if r.m.leave.why == "" {
 		t.Fatal("a disk that has not answered for Dm is served from")
 	}
 	r.m.StoreDone(r.now, x.Op, scsi.OK)

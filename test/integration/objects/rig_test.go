@@ -200,7 +200,8 @@ func (r *rig) edit(id string, change func(*v1alpha1.LogicalUnit)) error {
 }
 
 // forget deletes an object, and not what it stands for, as the status of such an object says: the
-// deletion first, because the operator gives an object that is not being deleted its finalizer back.
+// deletion first, because the operator gives an object that is not being deleted its finalizer
+// back.
 func (r *rig) forget(o client.Object) {
 	r.Helper()
 	r.ok(r.c.Delete(r.ctx, o))
