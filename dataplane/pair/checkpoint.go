@@ -37,6 +37,7 @@ type State struct {
 type ckptState struct {
 	stage ckptStage
 	unit  *unit
+	flush *Op // under way at ckFlush; one that was given up may end later
 	epoch uint64
 	seq   uint64
 	id    uint64 // of this one: a number may have been tried before
@@ -106,19 +107,19 @@ func (m *Machine) ckptBegin(now int64, u *unit, flushOnly bool) {
 	m.nextID++
 	n := &u.intents
 	n.dirty = 0
-	m.ckpt = ckptState{stage: ckFlush, unit: u, epoch: m.rec.Epoch, seq: u.seq, id: m.nextID, flushOnly: flushOnly, next: m.ckpt.next}
+	o := &Op{Cmd: &scsi.Op{Kind: scsi.OpFlush, Arrived: now}, LUN: u.id, ckpt: true, sums: !flushOnly}
+	m.ckpt = ckptState{stage: ckFlush, unit: u, flush: o, epoch: m.rec.Epoch, seq: u.seq, id: m.nextID, flushOnly: flushOnly, next: m.ckpt.next}
 	if !flushOnly {
 		m.ckpt.next = now + int64(m.cfg.CheckpointIdle)
 		n.lead, n.since, n.wrote = watch{on: true}, 0, 0
 	}
-	for o := range u.ops.all() {
-		if !flushOnly && o.began && o.Cmd.Kind.Writes() && !o.copy { // may end after the flush has passed it by
-			for s := range m.spans(o.Cmd.Kind, o.lock.Off, o.lock.End-o.lock.Off, o.Cmd.Ranges) {
+	for w := range u.ops.all() {
+		if !flushOnly && w.began && w.Cmd.Kind.Writes() && !w.copy { // may end after the flush has passed it by
+			for s := range m.spans(w.Cmd.Kind, w.lock.Off, w.lock.End-w.lock.Off, w.Cmd.Ranges) {
 				n.lead.recent.AddAll(s.first, s.last)
 			}
 		}
 	}
-	o := &Op{Cmd: &scsi.Op{Kind: scsi.OpFlush, Arrived: now}, LUN: u.id, ckpt: true, sums: !flushOnly}
 	m.nextID++
 	o.id, o.unit, o.since, o.stage = m.nextID, u, now, stNew
 	u.ops.push(&o.place, o)
@@ -140,10 +141,11 @@ func (m *Machine) ckptDrop() {
 	*c = ckptState{next: c.next}
 }
 
-// ckptFlushed is the end of the flush on both nodes.
+// ckptFlushed is the end of the flush on both nodes. That of a checkpoint that was given up says
+// nothing of a later one: what was written in between may not be durable.
 func (m *Machine) ckptFlushed(now int64, o *Op) {
 	c := &m.ckpt
-	if c.stage != ckFlush || c.unit != o.unit {
+	if c.stage != ckFlush || c.flush != o {
 		return
 	}
 	if o.result != scsi.OK || c.flushOnly || !m.ckptHolds() {

@@ -322,3 +322,42 @@ func TestWritesThatHaveNotBegunAreDropped(t *testing.T) {
 	r.m.Intended(r.now, x.LUN, true)
 	r.none(ActApply)
 }
+
+// R10: a transfer does not wait for the flush of a checkpoint, which it makes void. When the LUN is
+// back, and the next checkpoint has begun, the end of that flush says nothing of what was written
+// since.
+func TestTransferDoesNotWaitForACheckpoint(t *testing.T) {
+	r, n := checkpointed(t)
+	first := r.m.ckpt.flush
+	r.m.Quiesce(r.now, 1, []LUNID{lun1}, 1000*ms)
+	if q := r.next(ActQuiet); q.Result != scsi.OK || !r.m.Quiesced(lun1) {
+		t.Fatalf("%+v", q)
+	}
+	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: B, Seq: 2}})
+	r.m.Release(r.now, 1)
+	r.pass(20 * ms)
+	if r.m.ckpt.stage != ckIdle {
+		t.Fatalf("a checkpoint of ownership 1 is at stage %d under ownership 2", r.m.ckpt.stage)
+	}
+	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: A, Seq: 3}})
+	old := r.sent(MsgFlush)
+	w := r.submit(r.op(scsi.OpWrite, 2*region, 512))
+	r.mirrorAck(r.sent(MsgMirror), scsi.OK)
+	r.stored(scsi.OK)
+	r.ended(w, scsi.OK)
+	for r.m.ckpt.stage == ckIdle {
+		r.calm(2 * lease)
+	}
+	if r.m.ckpt.flush == first {
+		t.Fatal("no checkpoint was begun")
+	}
+	r.recv(&Msg{Type: MsgFlushAck, ID: old.ID}) // its own half ended before
+	r.notSent(MsgClear)
+	x := r.next(ActFlush)
+	r.m.StoreDone(r.now, x.Op, scsi.OK)
+	r.notSent(MsgClear)
+	r.recv(&Msg{Type: MsgFlushAck, ID: r.sent(MsgFlush).ID})
+	if c := r.sent(MsgClear); c.Seq != 3 || n.hot.Empty() {
+		t.Fatalf("%+v, hot %v", c, n.hot.List())
+	}
+}

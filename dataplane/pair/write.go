@@ -117,7 +117,9 @@ func (m *Machine) run(now int64, o *Op) {
 		u.starts.note(now, s)
 		m.wroteHere(now, o)
 	}
-	u.started++
+	if !o.ckpt { // a transfer does not wait for it, and makes it void
+		u.started++
+	}
 	if o.changes() {
 		u.changing++
 	}
@@ -355,7 +357,9 @@ func (m *Machine) finish(now int64, o *Op, res scsi.Result) {
 	}
 	if o.began {
 		o.began = false
-		u.started--
+		if !o.ckpt {
+			u.started--
+		}
 		if o.changes() {
 			u.changing--
 		}

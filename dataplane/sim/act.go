@@ -36,6 +36,10 @@ func (h *host) carryOut(x *pair.Action) {
 		})
 	case pair.ActFlush:
 		o := x.Op
+		if f := h.atFlush; f != nil && o.Cmd.Nexus.Initiator == "" {
+			h.atFlush = nil
+			f(int(o.LUN[0]) - 1)
+		}
 		h.flushing([]pair.LUNID{o.LUN}, x.Durable, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
 	case pair.ActCompare:
 		h.starts(x.Op)

@@ -18,33 +18,35 @@ const blockSize = 8
 type page struct {
 	cache, stable uint64
 	dirty         bool
+	written, kept uint64 // counts of its writes: the last one, and the last that is on stable storage
 	flip          uint64 // what the disk has changed without a write: reads see it until the page is written
 }
 
 // disk is a node's store: what is durable, and what the page cache holds on top. A process that
 // dies loses neither, a power cut loses the cache.
 type disk struct {
-	luns      [][]page
-	meta      metaState // durable at once: bbolt
-	epoch     uint64
-	id        string
-	previous  pair.Incarnation
-	bits      []pair.Regions // write-intent bits, by LUN
-	copying   []bool         // snapshots whose content is not the source's yet, durable (R14)
-	misfit    []bool         // objects whose file is lost
-	recreated []bool         // LUNs whose file was made again and whose content is not the source's yet, durable
-	life      pair.State
-	lifeID    uint64 // of this process
-	record    *pair.Record
-	acted     *pair.Record
-	untrusted bool // a write or flush failed in some life; ends with a full copy
-	old       bool // an old copy of it was brought back; ends likewise
-	pages     int  // of what one checksum is of; 0: it keeps none
-	sums      [][]checksum
-	puts      []func()          // of what was written just now
-	coming    map[[2]int]stored // the same, by object and group: for the one that locks the block next
-	copies    []*lazyCopy       // of the present process
-	orphan    bool              // what is written is a dead process's, which keeps no checksums any more
+	luns       [][]page
+	meta       metaState // durable at once: bbolt
+	epoch      uint64
+	id         string
+	sumFlushes uint64 // counts flushes of checksums
+	previous   pair.Incarnation
+	bits       []pair.Regions // write-intent bits, by LUN
+	copying    []bool         // snapshots whose content is not the source's yet, durable (R14)
+	misfit     []bool         // objects whose file is lost
+	recreated  []bool         // LUNs whose file was made again and whose content is not the source's yet, durable
+	life       pair.State
+	lifeID     uint64 // of this process
+	record     *pair.Record
+	acted      *pair.Record
+	untrusted  bool // a write or flush failed in some life; ends with a full copy
+	old        bool // an old copy of it was brought back; ends likewise
+	pages      int  // of what one checksum is of; 0: it keeps none
+	sums       [][]checksum
+	puts       []func()          // of what was written just now
+	coming     map[[2]int]stored // the same, by object and group: for the one that locks the block next
+	copies     []*lazyCopy       // of the present process
+	orphan     bool              // what is written is a dead process's, which keeps no checksums any more
 }
 
 // suspect tells that the disk is no source, whatever its node believes.
@@ -110,18 +112,9 @@ func (d *disk) unit(l pair.LUNID) []page { return d.luns[l[0]-1] }
 
 func (p *page) put(v uint64, durable bool) {
 	p.cache, p.dirty, p.flip = v, true, 0
+	p.written++
 	if durable {
-		p.stable, p.dirty = v, false
-	}
-}
-
-// flush makes everything durable that was written before.
-func (d *disk) flush(l pair.LUNID) {
-	u := d.unit(l)
-	for i := range u {
-		if p := &u[i]; p.dirty {
-			p.stable, p.dirty = p.cache, false
-		}
+		p.stable, p.dirty, p.kept = v, false, p.written
 	}
 }
 

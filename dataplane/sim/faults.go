@@ -216,6 +216,7 @@ func (w *world) onRequest() []fault {
 			})
 			return true
 		}},
+		{thereAndBackName, w.thereAndBack},
 		{"log hangs", func() bool {
 			h := w.any()
 			if h.m == nil || h.frozenNow() || h.phase != pair.Paired || !w.spareable(h) {

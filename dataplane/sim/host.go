@@ -28,14 +28,15 @@ type host struct {
 
 	slow    int64 // added to every disk operation
 	load    backlog
-	stopped int64  // the disk answers nothing before
-	atClear func() // what befalls the node when a checkpoint has taken bits back
-	full    bool   // writes of hosts find no space
-	errors  ioKind // what the disk refuses from now on
-	broken  bool   // the store has failed in this life: it refuses everything
-	failed  bool   // and the machine got the failure
-	sick    bool   // the disk has refused something in this life, or hung, or the node leaves
-	applies int    // store work for the peer under way: a new link waits for its end (R4)
+	stopped int64         // the disk answers nothing before
+	atFlush func(lun int) // what befalls the node when it begins the flush of a checkpoint that it leads
+	atClear func()        // what befalls the node when a checkpoint has taken bits back
+	full    bool          // writes of hosts find no space
+	errors  ioKind        // what the disk refuses from now on
+	broken  bool          // the store has failed in this life: it refuses everything
+	failed  bool          // and the machine got the failure
+	sick    bool          // the disk has refused something in this life, or hung, or the node leaves
+	applies int           // store work for the peer under way: a new link waits for its end (R4)
 
 	attempts map[*pair.Op]*attempt // of hosts, at this node
 	moves    map[uint64]func(res scsi.Result, index uint64)
@@ -300,7 +301,7 @@ func (h *host) thaw(life int) {
 }
 
 func (h *host) heal() {
-	h.frozen, h.slow, h.full, h.errors, h.atClear, h.owed.logHangs = 0, 0, false, 0, nil, false
+	h.frozen, h.slow, h.full, h.errors, h.atFlush, h.atClear, h.owed.logHangs = 0, 0, false, 0, nil, nil, false
 	if h.m == nil {
 		h.boot()
 		return

@@ -62,7 +62,7 @@ func (h *host) putBackLater(object int) {
 	pages := append([]page(nil), d.luns[object]...)
 	for i := range pages {
 		p := &pages[i]
-		p.stable, p.dirty = p.cache, false
+		p.stable, p.dirty, p.kept = p.cache, false, p.written
 	}
 	var sums []checksum
 	if d.pages > 0 {

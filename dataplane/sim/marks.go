@@ -67,6 +67,7 @@ const (
 	markProof
 	markGhost
 	markForced
+	markThereAndBack
 	markRestoredYoung
 	markFlip
 	markScrubbed
@@ -103,7 +104,7 @@ var markNames = [marks]string{
 	markPowerUnflushed: "power cut with unflushed pages", markDuplicate: "forwarded command answered twice",
 	markRedone: "forwarded command taken back and executed", markKnownByMirror: "forwarded write known by its mirror frame",
 	markOver: "process: ended without a stop", markOverAgain: "process: ended soon after it was started again",
-	markForced: "record: force", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
+	markForced: "record: force", markThereAndBack: "back at its owner during the flush of an earlier checkpoint", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
 	markFlip: "a block changes behind a node's back", markScrubbed: "scrub compared everything",
 	markUnansweredLone: "a lone member whose record is gone serves, for the arbiter does not answer it",
 	markGhostServes:    "a process serves on after its disk has gone",

@@ -95,6 +95,7 @@ func TestRequestedFaults(t *testing.T) {
 		{"wall clock set", nil},
 		{"answers stuck during a transfer", nil},
 		{"log hangs", nil},
+		{thereAndBackName, []mark{markThereAndBack}},
 		{"owner dies after its partner has refused a write", nil},
 		{"snapshot during a transfer", []mark{markSnapshot, markInstant}},
 		{"snapshot while joining", []mark{markSnapshot, markSnapVoid, markInstant}},
@@ -204,7 +205,7 @@ func TestDiskKeepsWhatIsStable(t *testing.T) {
 	none := func() bool { return false }
 	one := func(b byte) []byte { return []byte{0, 0, 0, 0, 0, 0, 0, b} }
 	d.write(l, 0, one(1), false, nil)
-	d.flush(l)
+	d.flush(l, false)()
 	d.write(l, 0, one(2), false, nil)
 	d.write(l, 8, one(3), true, nil)
 	d.write(l, 16, one(4), false, none)
@@ -222,7 +223,7 @@ func TestDiskKeepsWhatIsStable(t *testing.T) {
 	}
 	d.write(l, 0, one(5), false, nil)
 	d.flushFails(l)
-	d.flush(l) // tries nothing again
+	d.flush(l, false)() // tries nothing again
 	d.evict(all)
 	if got, _ := d.read(nil, l, 0, 8); string(got) != string(one(1)) {
 		t.Fatalf("%v survived a failed flush", got)

@@ -121,12 +121,16 @@ func (h *host) flushing(luns []pair.LUNID, sums bool, done func(res scsi.Result)
 		h.breaks(ioFlush, 300*us, 20*ms, none, done)
 		return
 	}
+	var ends []func()
 	for _, l := range luns {
-		if h.disk.flush(l); sums {
-			h.disk.flushSums(int(l[0]) - 1)
+		ends = append(ends, h.disk.flush(l, sums))
+	}
+	durable := func(func() bool) {
+		for _, end := range ends {
+			end()
 		}
 	}
-	h.whenDrained(func() { h.later(300*us, 20*ms, none, func() { done(scsi.OK) }) })
+	h.whenDrained(func() { h.later(300*us, 20*ms, durable, func() { done(scsi.OK) }) })
 }
 
 // read begins at once, or, where the disk has much to do, when the requests before it are done,

@@ -30,7 +30,8 @@ type stored struct {
 
 type checksum struct {
 	mem, cache, stable stored
-	doubt              bool // its region had a bit when this process started: whatever is there is taken
+	kept               uint64 // the last flush that stable is of
+	doubt              bool   // its region had a bit when this process started: whatever is there is taken
 }
 
 // content of a group as reads see it.
@@ -169,17 +170,6 @@ func (d *disk) unknown(l pair.LUNID, blocks []scsi.Range) bool {
 	return true
 }
 
-// flushSums makes the checksums of an object durable.
-func (d *disk) flushSums(object int) {
-	if d.pages == 0 {
-		return
-	}
-	for g := range d.sums[object] {
-		c := &d.sums[object][g]
-		c.cache, c.stable = c.mem, c.mem
-	}
-}
-
 // forget is the end of the process: what it has not written out is lost.
 func (d *disk) forget(lucky func() bool) {
 	for _, list := range d.sums {
@@ -220,10 +210,10 @@ func (d *disk) doubts(region int) {
 
 // reset makes an object empty.
 func (d *disk) reset(object int) {
-	clear(d.luns[object])
+	d.luns[object] = make([]page, len(d.luns[object])) // what still flushes the file from before does not flush this one
 	d.misfit[object] = false
 	if d.pages > 0 {
-		clear(d.sums[object])
+		d.sums[object] = make([]checksum, len(d.sums[object]))
 	}
 }
 
