@@ -224,7 +224,7 @@ func (m *Machine) onSync(now int64, msg *Msg) {
 	joins := !first && in.Agreed && !m.link.peer.Agreed
 	answerDue := changed || msg.Aux < int64(m.link.syncNews)
 	if !first && in.Moved != m.link.peer.Moved {
-		m.log.since = now
+		m.log.peerAt = now
 	}
 	m.link.peer, m.link.known = in, true
 	if in.Failed {

@@ -6,9 +6,14 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// The metadata log (R9): the chair gives every change an index; the peer applies it durably first,
-// then the chair does, then the proposer hears the outcome. Changes are applied one at a time and
-// deterministically.
+// The metadata log (R9): the chair gives every change an index. Both nodes make it durable at the
+// same time. The peer lets hosts and callers see it as soon as it is durable there; the chair does
+// when the peer has said so; then the proposer hears the outcome. Changes are applied one at a time
+// and deterministically.
+//
+// Crash windows: what only the chair has made durable nobody has seen; if the chair dies then, the
+// peer continues without it, and the chair is given the peer's metadata when it comes back. What
+// the peer has shown the chair has at least as an entry under way, and continues with it alone.
 
 // Proposal is a change on its way. Nonce and ID tag it, so that its proposer recognises it in the
 // log.
@@ -32,13 +37,26 @@ type logState struct {
 	open   map[uint64]*Proposal // of this node's runtime
 	queue  []*Proposal          // at the chair
 	cur    *Proposal            // being appended
-	peerOK bool                 // cur is durable and applied on the peer, or there is none
-	selfAt bool                 // ActAppend under way here
-	since  int64                // start of the present wait, for the peer or for ActAppend
-	moves  uint64               // counts what ActAppend said of its progress
+	peerOK bool                 // cur is durable and shown on the peer, or there is none
+	stage  logStage             // of cur here
+	selfAt int64                // when the work of that stage began
+	peerAt int64                // when the peer was given cur, or last said that it is at work
+	moves  uint64               // counts what the work here said of its progress
 	done   map[uint64]proposeDone
 	last   proposeDone // of the newest index, for a chair that asks again
 }
+
+type logStage uint8
+
+const (
+	logIdle    logStage = iota
+	logStoring          // ActAppend is under way
+	logStored           // durable here; waits for the peer
+	logShowing          // ActShow is under way
+)
+
+// working reports whether the runtime is at work on an entry.
+func (l *logState) working() bool { return l.stage == logStoring || l.stage == logShowing }
 
 func (l *logState) forget() { clear(l.done) }
 
@@ -110,22 +128,20 @@ func (m *Machine) onPropose(now int64, msg *Msg) {
 	m.logNext(now)
 }
 
-// logNext appends the next entry, peer first.
+// logNext begins with the next entry, at both nodes.
 func (m *Machine) logNext(now int64) {
 	l := &m.log
-	if l.cur != nil || l.selfAt || len(l.queue) == 0 || !m.Serving(now) || !m.chair() || m.logBarred() {
+	if l.cur != nil || l.stage != logIdle || len(l.queue) == 0 || !m.Serving(now) || !m.chair() || m.logBarred() {
 		return
 	}
 	l.cur = l.queue[0]
 	l.queue = l.queue[1:]
 	l.cur.result, l.cur.outcome = scsi.OK, nil
-	l.since = now
-	l.peerOK = !m.mirrors()
-	if l.peerOK {
-		m.logSelf(now)
-	} else {
+	l.peerOK, l.peerAt = !m.mirrors(), now
+	if !l.peerOK {
 		m.sendAppend()
 	}
+	m.logStore(now, false)
 }
 
 func (m *Machine) sendAppend() {
@@ -133,9 +149,29 @@ func (m *Machine) sendAppend() {
 	m.send(&Msg{Type: MsgAppend, Aux: int64(m.log.index + 1), Front: p.Nonce, FrontN: p.ID, Meta: p.Entry})
 }
 
-func (m *Machine) logSelf(now int64) {
-	m.log.selfAt, m.log.since = true, now
-	m.act(Action{Kind: ActAppend, Index: m.log.index + 1, Meta: m.log.cur.Entry})
+func (m *Machine) logStore(now int64, joining bool) {
+	l := &m.log
+	l.stage, l.selfAt = logStoring, now
+	m.act(Action{Kind: ActAppend, Index: l.index + 1, Meta: l.cur.Entry, Joining: joining})
+}
+
+// logShow lets it be seen here, once it is durable here and the peer has it.
+func (m *Machine) logShow(now int64) {
+	l := &m.log
+	if l.stage != logStored || l.cur != nil && !l.peerOK {
+		return
+	}
+	l.stage, l.selfAt = logShowing, now
+	m.act(Action{Kind: ActShow, Index: l.index + 1})
+}
+
+// logPeerless stops waiting for a peer that is not mirrored to any more. It may have applied the
+// entry; it will be given ours.
+func (m *Machine) logPeerless(now int64) {
+	if l := &m.log; l.cur != nil && !l.peerOK {
+		l.peerOK = true
+		m.logShow(now)
+	}
 }
 
 func (m *Machine) onAppend(now int64, msg *Msg) {
@@ -147,12 +183,11 @@ func (m *Machine) onAppend(now int64, msg *Msg) {
 		return
 	}
 	switch {
-	case index == l.index && !l.selfAt:
+	case index == l.index && l.stage == logIdle:
 		m.send(&Msg{Type: MsgAppendAck, Aux: msg.Aux, Result: l.last.result, Meta: l.last.outcome})
-	case index == l.index+1 && !l.selfAt:
-		l.selfAt, l.since = true, now
-		l.cur = &Proposal{Nonce: msg.Front, ID: msg.FrontN, Entry: msg.Meta}
-		m.act(Action{Kind: ActAppend, Index: index, Meta: msg.Meta, Joining: !member})
+	case index == l.index+1 && l.stage == logIdle:
+		l.cur, l.peerOK = &Proposal{Nonce: msg.Front, ID: msg.FrontN, Entry: msg.Meta}, true
+		m.logStore(now, !member)
 	default:
 		m.Stats.StaleMessages++
 	}
@@ -160,22 +195,31 @@ func (m *Machine) onAppend(now int64, msg *Msg) {
 
 func (m *Machine) onAppendAck(now int64, msg *Msg) {
 	l := &m.log
-	if l.cur == nil || l.peerOK || l.selfAt || uint64(msg.Aux) != l.index+1 || !m.chair() {
+	if l.cur == nil || l.peerOK || uint64(msg.Aux) != l.index+1 || !m.chair() {
 		return
 	}
 	l.peerOK = true
 	if msg.Result != scsi.OK {
 		l.cur.result, l.cur.outcome = msg.Result, msg.Meta
 	}
-	m.logSelf(now)
+	m.logShow(now)
 }
 
-// Appended reports ActAppend: the entry is durable and applied here. units is the table after it
-// when the entry changed it, else nil. A result other than OK is an outcome of the change, not of
-// the log: a log that cannot be written is reported with StoreFailed.
-func (m *Machine) Appended(now int64, index uint64, res scsi.Result, outcome []byte, units []UnitInfo) {
+// Appended reports ActAppend: the entry is durable here.
+func (m *Machine) Appended(now int64, index uint64) {
+	if l := &m.log; l.stage == logStoring && index == l.index+1 {
+		l.stage = logStored
+		m.logShow(now)
+	}
+	m.settle(now)
+}
+
+// Shown reports ActShow: hosts and callers see the entry here. units is the table after it when the
+// entry changed it, else nil. A result other than OK is an outcome of the change, not of the log: a
+// log that cannot be written is reported with StoreFailed.
+func (m *Machine) Shown(now int64, index uint64, res scsi.Result, outcome []byte, units []UnitInfo) {
 	l := &m.log
-	l.selfAt = false
+	l.stage = logIdle
 	l.index = index
 	p := l.cur
 	l.cur = nil
@@ -226,7 +270,7 @@ func (m *Machine) onProposeResult(now int64, msg *Msg) {
 func (m *Machine) logResend(now int64) {
 	l := &m.log
 	if m.chair() {
-		if l.cur != nil && !l.peerOK && !l.selfAt {
+		if l.cur != nil && !l.peerOK {
 			m.sendAppend()
 		}
 		m.logNext(now)
@@ -242,12 +286,7 @@ func (m *Machine) logAlone(now int64) {
 	l := &m.log
 	l.forget()
 	l.queue = slices.DeleteFunc(l.queue, func(p *Proposal) bool { return p.Nonce != m.cfg.Incarnation.Nonce })
-	if l.cur != nil && !l.selfAt {
-		// We were the chair and waited for the peer. It may have applied the entry; it will be
-		// given ours.
-		l.peerOK = true
-		m.logSelf(now)
-	}
+	m.logPeerless(now)
 	queued := func(id uint64) bool {
 		return l.cur != nil && l.cur.ID == id && l.cur.Nonce == m.cfg.Incarnation.Nonce ||
 			slices.ContainsFunc(l.queue, func(p *Proposal) bool { return p.ID == id })
@@ -268,8 +307,9 @@ func (m *Machine) logAlone(now int64) {
 func (m *Machine) logFail(now int64) {
 	l := &m.log
 	l.queue = nil
-	if !l.selfAt {
+	if !l.working() {
 		l.cur = nil
+		m.logShow(now) // it is durable here: the tables follow
 	}
 	l.forget()
 	for _, id := range sorted(m.log.open) {

@@ -6,10 +6,20 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
+func (r *rig) durable() {
+	r.t.Helper()
+	r.m.Appended(r.now, r.next(ActAppend).Index)
+}
+
+func (r *rig) shown(res scsi.Result, outcome string) {
+	r.t.Helper()
+	r.m.Shown(r.now, r.next(ActShow).Index, res, []byte(outcome), nil)
+}
+
 func (r *rig) appended(res scsi.Result, outcome string) {
 	r.t.Helper()
-	x := r.next(ActAppend)
-	r.m.Appended(r.now, x.Index, res, []byte(outcome), nil)
+	r.durable()
+	r.shown(res, outcome)
 }
 
 func (r *rig) proposedAs(id uint64, res scsi.Result, outcome string) {
@@ -28,15 +38,18 @@ func TestLogAtTheChair(t *testing.T) {
 	if a.Aux != 1 || string(a.Meta) != "one" {
 		t.Fatalf("%+v", a)
 	}
-	r.none(ActAppend)    // the peer first
+	r.durable() // while the peer is at work
+	r.none(ActShow)
 	r.notSent(MsgAppend) // one at a time
+	r.none(ActAppend)
 	r.recv(&Msg{Type: MsgAppendAck, Aux: 1, Meta: []byte("x")})
-	r.appended(scsi.OK, "x")
+	r.shown(scsi.OK, "x")
 	r.proposedAs(one, scsi.OK, "x")
 	r.sent(MsgAppend)
 	r.recv(&Msg{Type: MsgAppendAck, Aux: 1}) // an old answer
-	r.none(ActAppend)
+	r.none(ActShow)
 	r.recv(&Msg{Type: MsgAppendAck, Aux: 2, Result: scsi.NoSpace, Meta: []byte("the peer's disk is full")})
+	r.none(ActShow) // it is not durable here
 	r.appended(scsi.OK, "fine here")
 	r.proposedAs(two, scsi.NoSpace, "the peer's disk is full") // the worse outcome counts
 }
@@ -109,7 +122,8 @@ func TestLogSurvivesTheChair(t *testing.T) {
 	if a.Index != 2 || string(a.Meta) != "two" {
 		t.Fatalf("%+v", a)
 	}
-	r.m.Appended(r.now, 2, scsi.OK, []byte("y"), nil)
+	r.m.Appended(r.now, 2)
+	r.shown(scsi.OK, "y")
 	r.proposedAs(other, scsi.OK, "y")
 }
 
@@ -122,4 +136,60 @@ func TestProposalsOfANodeThatIsOut(t *testing.T) {
 	r.proposedAs(id, scsi.Unavailable, "")
 	late := r.m.Propose(r.now, []byte("two"))
 	r.proposedAs(late, scsi.Unavailable, "")
+}
+
+// What only the chair has made durable is shown once it is alone; and once it is out, without an
+// outcome: its tables are what it has.
+func TestEntryThatOnlyTheChairHas(t *testing.T) {
+	begun := func() (*rig, uint64) {
+		r := paired(t, A)
+		id := r.m.Propose(r.now, []byte("one"))
+		r.durable()
+		r.none(ActShow)
+		return r, id
+	}
+	r, id := begun()
+	r.aloneByCrash()
+	r.shown(scsi.OK, "x")
+	r.proposedAs(id, scsi.OK, "x")
+
+	r, id = begun()
+	r.m.get(r.now)
+	r.got(record(6, B), "v6")
+	r.saved()
+	r.proposedAs(id, scsi.Unavailable, "")
+	r.shown(scsi.OK, "x")
+	if v := r.m.View(r.now); v.LogIndex != 1 || r.m.log.stage != logIdle {
+		t.Fatalf("at index %d, stage %d", v.LogIndex, r.m.log.stage)
+	}
+}
+
+// The peer may be done before the chair's disk is, and the chair alone before its disk is.
+func TestEntryThatTheChairHasLast(t *testing.T) {
+	r := paired(t, A)
+	id := r.m.Propose(r.now, []byte("one"))
+	x := r.next(ActAppend)
+	r.aloneByCrash()
+	r.none(ActShow)
+	r.m.Appended(r.now, x.Index+1) // none that was asked for
+	r.none(ActShow)
+	r.m.Appended(r.now, x.Index)
+	r.shown(scsi.OK, "x")
+	r.proposedAs(id, scsi.OK, "x")
+}
+
+// After a break of the link the peer is given the entry again, wherever the chair is with it.
+func TestEntryIsSentAgain(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		r := paired(t, A)
+		r.m.Propose(r.now, []byte("one"))
+		r.sent(MsgAppend)
+		if stored {
+			r.durable()
+		}
+		r.m.logResend(r.now)
+		if a := r.sent(MsgAppend); a.Aux != 1 {
+			t.Fatalf("%+v", a)
+		}
+	}
 }

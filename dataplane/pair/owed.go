@@ -20,7 +20,7 @@ func (m *Machine) lookOwed(now int64, l *lateness) {
 			l.at(m, u)
 		}
 	}
-	if m.log.selfAt && now-m.log.since > limit {
+	if m.log.working() && now-m.log.selfAt > limit {
 		l.self = true
 		l.at(m, nil)
 	}
@@ -35,18 +35,18 @@ func (m *Machine) lookOwed(now int64, l *lateness) {
 // snapshot is a copy where files share no extents.
 func (m *Machine) unanswered(now int64) bool {
 	l := &m.log
-	return l.cur != nil && !l.peerOK && !l.selfAt && m.chair() && m.mirrors() && m.link.peer.Moves && now-l.since > int64(m.cfg.MirrorMax)
+	return l.cur != nil && !l.peerOK && m.chair() && m.mirrors() && m.link.peer.Moves && now-l.peerAt > int64(m.cfg.MirrorMax)
 }
 
-// AppendMoves reports that the work of ActAppend makes progress although it takes long: the runtime
+// AppendMoves reports that the work on an entry makes progress although it takes long: the runtime
 // says so while it copies files or waits for commands to end, and not while it makes the entry
 // durable.
 func (m *Machine) AppendMoves(now int64) {
 	l := &m.log
-	if !l.selfAt {
+	if !l.working() {
 		return
 	}
-	l.since = now
+	l.selfAt = now
 	if !m.chair() {
 		l.moves++
 		m.sync(now)

@@ -33,6 +33,7 @@ func TestEntryThatStaysUnanswered(t *testing.T) {
 	peerMoves(r)
 	r.m.Propose(r.now, []byte("x"))
 	r.sent(MsgAppend)
+	r.durable()
 	dm := int64(r.m.cfg.MirrorMax)
 	r.live(dm - 100*ms)
 	if r.m.excl.active {
@@ -46,7 +47,7 @@ func TestEntryThatStaysUnanswered(t *testing.T) {
 	r.pass(2 * lease)
 	r.won(r.cas(), "v6")
 	r.saved()
-	r.next(ActAppend) // continues alone
+	r.next(ActShow) // continues alone
 }
 
 // A partner whose work moves on is waited for, and one of release 0.1.0, which cannot say so.
@@ -90,6 +91,7 @@ func TestEntryThatAJoinerDoesNotAnswer(t *testing.T) {
 	r.m.resync.plan = &copyPlan{}
 	r.m.Propose(r.now, []byte("x"))
 	r.sent(MsgAppend)
+	r.durable()
 	r.queue = nil
 	for range 520 {
 		r.pass(10 * ms)
@@ -99,7 +101,7 @@ func TestEntryThatAJoinerDoesNotAnswer(t *testing.T) {
 			r.m.ArbiterDone(r.now, Got, ptr(record(6, A)), "v6", "")
 		}
 	}
-	r.next(ActAppend)
+	r.next(ActShow)
 	if r.m.resync.stage != rsIdle {
 		t.Fatal("the resync goes on")
 	}
@@ -132,8 +134,13 @@ func TestPartnerThatHangsStepsDown(t *testing.T) {
 			r.m.Applied(r.now, r.m.link.number, r.next(ActPeerFlush).Msg, scsi.OK)
 		}},
 		"an entry": {func(r *rig) { r.recv(&Msg{Type: MsgAppend, Aux: 1, Meta: []byte("x")}) }, func(r *rig) {
-			r.m.Appended(r.now, 1, scsi.OK, nil, nil)
+			r.m.Appended(r.now, 1)
+			r.m.Shown(r.now, 1, scsi.OK, nil, nil)
 		}},
+		"an entry that is durable": {func(r *rig) {
+			r.recv(&Msg{Type: MsgAppend, Aux: 1, Meta: []byte("x")})
+			r.m.Appended(r.now, 1)
+		}, func(r *rig) { r.m.Shown(r.now, 1, scsi.OK, nil, nil) }},
 	} {
 		for _, finishes := range []bool{true, false} {
 			t.Run(name, func(t *testing.T) {
@@ -172,7 +179,8 @@ func TestAppendMoves(t *testing.T) {
 	if r.m.leave.why != "" {
 		t.Fatal(r.m.leave.why)
 	}
-	r.m.Appended(r.now, 1, scsi.OK, nil, nil)
+	r.m.Appended(r.now, 1)
+	r.m.Shown(r.now, 1, scsi.OK, nil, nil)
 	moves := r.m.log.moves
 	if r.m.AppendMoves(r.now); r.m.log.moves != moves {
 		t.Fatal("nothing is under way")

@@ -130,8 +130,5 @@ func (m *Machine) resyncStop(now int64, why string) {
 			m.repairAlone(now, o)
 		}
 	}
-	if m.log.cur != nil && !m.log.peerOK && !m.log.selfAt {
-		m.log.peerOK = true
-		m.logSelf(now)
-	}
+	m.logPeerless(now)
 }

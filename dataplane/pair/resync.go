@@ -82,7 +82,7 @@ func (m *Machine) joinerReady() bool {
 
 func (m *Machine) resyncBegin(now int64) {
 	r := &m.resync
-	if m.peerWaits(now) || r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.selfAt || m.exposed > 0 || m.arb.busy || m.leave.why != "" || m.marking || m.holdTill != 0 {
+	if m.peerWaits(now) || r.stage != rsIdle || now < r.retryAt || m.log.cur != nil || m.log.stage != logIdle || m.exposed > 0 || m.arb.busy || m.leave.why != "" || m.marking || m.holdTill != 0 {
 		return // tickResync tries again
 	}
 	if why := m.olderThan(&m.link.peer); why != "" {
@@ -279,7 +279,7 @@ func (m *Machine) installNow(now int64) {
 	if m.arb.want != nil { // what this node has asked for may be a record of its own, by force: it is that or a joiner, not both
 		return
 	}
-	if r.install == nil || m.storeOps > 0 || m.applying > 0 || m.phase != Outside || m.log.selfAt || m.installing {
+	if r.install == nil || m.storeOps > 0 || m.applying > 0 || m.phase != Outside || m.log.stage != logIdle || m.installing {
 		return
 	}
 	m.act(Action{Kind: ActInstall, Msg: r.install})

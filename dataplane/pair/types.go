@@ -253,7 +253,8 @@ const (
 	ActSaveEpoch                        // Record and State (as ActSaveState, number ID) durable in one step; if Durable, Record also as the one acted on → EpochSaved
 	ActArbiterGet                       // → ArbiterDone
 	ActArbiterCAS                       // Record in place of Version → ArbiterDone
-	ActAppend                           // apply Entry at Index, durably → Appended
+	ActAppend                           // make the entry Meta durable at Index → Appended
+	ActShow                             // let hosts and callers see the entry at Index, which is durable → Shown
 	ActProposed                         // proposal ID ended: Result, Meta
 	ActInstall                          // Msg: replace all metadata → Installed
 	ActExport                           // send the whole metadata: call SendMeta

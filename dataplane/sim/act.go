@@ -93,18 +93,9 @@ func (h *host) carryOut(x *pair.Action) {
 	case pair.ActArbiterGet, pair.ActArbiterCAS:
 		w.arb.call(h, *x)
 	case pair.ActAppend:
-		index, raw, joining := x.Index, x.Meta, x.Joining
-		lo, hi := 200*us, 10*ms
-		if h.owed.logHangs {
-			h.owed.logHangs = false
-			lo, hi = 2*w.shape.mirrorMax, 2*w.shape.mirrorMax
-		}
-		h.owed.append = h.clock()
-		var res scsi.Result
-		h.later(lo, hi, func(func() bool) { res = h.applyEntry(index, raw, joining) }, func() {
-			h.owed.append = 0
-			m.Appended(h.clock(), index, res, binary.BigEndian.AppendUint64(nil, index), h.units())
-		})
+		h.appendEntry(x.Index, x.Meta, x.Joining)
+	case pair.ActShow:
+		h.showEntry(x.Index)
 	case pair.ActProposed:
 		if f := h.moves[x.ID]; f != nil {
 			delete(h.moves, x.ID)
@@ -224,42 +215,6 @@ type entry struct {
 	Group   groupStep `json:"group,omitempty"`
 	Attempt uint64    `json:"attempt,omitempty"` // of the group, also of an object that is made for it
 	Members []member  `json:"members,omitempty"`
-}
-
-func (h *host) applyEntry(index uint64, raw []byte, joining bool) scsi.Result {
-	var e entry
-	if err := json.Unmarshal(raw, &e); err != nil {
-		h.w.fail("log entry: %v", err)
-		return scsi.OK
-	}
-	if index != h.disk.meta.Index+1 {
-		h.w.fail("R9: node %v applies index %d after %d", h.id, index, h.disk.meta.Index)
-	}
-	h.disk.meta.Index = index
-	switch {
-	case len(e.Lost) > 0:
-		for _, l := range e.Lost {
-			h.disk.meta.Lost[l] = ^uint64(0)
-		}
-		return scsi.OK
-	case e.Group > 0:
-		return h.applyGroup(&e, joining)
-	case e.Snap > 0:
-		return h.applySnap(&e, index, joining)
-	case e.Publish != 0:
-		h.disk.meta.Lost[e.LUN] &^= e.Publish
-		return scsi.OK
-	}
-	for i := range h.disk.meta.Units {
-		if u := &h.disk.meta.Units[i]; (e.All || i == e.LUN) && u.Owner != e.To {
-			u.Owner = e.To
-			if !h.w.shape.sums {
-				h.w.unflip()
-			}
-			u.Seq++
-		}
-	}
-	return scsi.OK
 }
 
 func (h *host) propose(e entry, done func(scsi.Result)) {

@@ -26,7 +26,8 @@ type page struct {
 // dies loses neither, a power cut loses the cache.
 type disk struct {
 	luns       [][]page
-	meta       metaState // durable at once: bbolt
+	meta       metaState  // durable at once: bbolt
+	next       *metaState // durable in its place, and not shown yet
 	epoch      uint64
 	id         string
 	sumFlushes uint64 // counts flushes of checksums
@@ -90,7 +91,8 @@ func newDisk(id string, luns, slots, blocks, pages int) *disk {
 func (d *disk) image() *disk {
 	c := *d
 	c.copies, c.coming = nil, map[[2]int]stored{}
-	c.meta, c.copying = d.meta.clone(), slices.Clone(d.copying)
+	c.settle()
+	c.meta, c.copying = c.meta.clone(), slices.Clone(d.copying)
 	c.misfit, c.recreated = slices.Clone(d.misfit), slices.Clone(d.recreated)
 	c.bits = make([]pair.Regions, len(d.bits))
 	for i, b := range d.bits {

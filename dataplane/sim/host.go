@@ -29,6 +29,7 @@ type host struct {
 	slow    int64 // added to every disk operation
 	load    backlog
 	stopped int64         // the disk answers nothing before
+	entry   *entryWork    // of the log, under way
 	atFlush func(lun int) // what befalls the node when it begins the flush of a checkpoint that it leads
 	atClear func()        // what befalls the node when a checkpoint has taken bits back
 	full    bool          // writes of hosts find no space
@@ -162,6 +163,8 @@ func (h *host) boot() {
 	h.listed, h.cut = nil, nil
 	h.whole, h.compared, h.lookAt, h.looking = [snapSlots]uint64{}, [snapSlots][]bool{}, 0, [snapSlots]int64{}
 	h.disk.evict(func() bool { h.harmed = w.now; return !w.shape.pagesStay || w.chance(0.5) })
+	h.disk.settle()
+	h.entry = nil
 	inc := pair.Incarnation{Boot: h.bootID(), Nonce: w.rnd.Uint64() | 1}
 	cfg := pair.Config{Self: h.id, Cluster: "c", Pair: "p", Store: h.disk.id, Incarnation: inc,
 		DurableEpoch: h.disk.epoch, LogIndex: h.disk.meta.Index, Empty: h.disk.meta.Index == 0, Start: h.clock(),
@@ -245,6 +248,7 @@ func (h *host) kill(power bool) {
 	w := h.w
 	w.trace("node %v dies (power %v)", h.id, power)
 	h.markDeath()
+	h.forgetShown()
 	w.unflip()
 	h.addStats()
 	h.m = nil
