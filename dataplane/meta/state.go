@@ -209,14 +209,17 @@ func (s *State) Lost() (n int) {
 
 // freeLUN picks the next number for a host: upwards from the last one, around once.
 func (s *State) freeLUN(h *Host) (uint16, bool) {
-	used := map[uint16]bool{}
+	var used [MaxLUN + 1]bool
 	for _, l := range s.LUNs {
-		if m, ok := l.Maps[h.IQN]; ok {
+		if len(l.Maps) == 0 {
+			continue
+		}
+		if m, ok := l.Maps[h.IQN]; ok && m.LUN <= MaxLUN {
 			used[m.LUN] = true
 		}
 	}
-	for i := 0; i <= MaxLUN; i++ {
-		n := uint16((int(h.NextLUN) + i) % (MaxLUN + 1))
+	for i := range used {
+		n := uint16((int(h.NextLUN) + i) % len(used))
 		if !used[n] {
 			return n, true
 		}

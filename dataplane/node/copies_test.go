@@ -412,7 +412,7 @@ func TestMarkWhileJoining(t *testing.T) {
 	c, _ := n.copyByID(snap)
 	n.md.mu.Lock()
 	objs := n.objectsLocked(true)
-	err := n.applyFiles(&meta.Effect{Marked: []*meta.Marked{{Copy: c, Size: mib}}}, true)
+	err := n.applyFiles(n.md.state, &meta.Effect{Marked: []*meta.Marked{{Copy: c, Size: mib}}}, true)
 	n.md.mu.Unlock()
 	if err != nil || len(objs) != 1 {
 		t.Fatalf("%v, and a resync would bring %v", err, objs)

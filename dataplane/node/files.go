@@ -40,8 +40,8 @@ func (n *Node) files() (map[fileKey]store.Info, error) {
 	return have, nil
 }
 
-// applyFiles makes what must be there before the entry is durable.
-func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
+// applyFiles makes what must be there before an entry is durable, of which s is the state.
+func (n *Node) applyFiles(s *meta.State, fx *meta.Effect, joining bool) (err error) {
 	if err := n.whole(fx); err != nil {
 		return err
 	}
@@ -58,41 +58,41 @@ func (n *Node) applyFiles(fx *meta.Effect, joining bool) (err error) {
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.self, err)
 		}
-		if l.Born != n.md.state.Index { // begun by an earlier entry, whose proposer did not see its end
+		if l.Born != s.Index { // begun by an earlier entry, whose proposer did not see its end
 			if done, err := n.begun(v, l, joining); done || err != nil {
 				return err
 			}
 		}
 		switch {
 		case l.Stage == meta.Empty:
-			err = v.CreateLUN(l.UUID, l.Size, l.Born)
+			return v.CreateCleanLUN(l.UUID, l.Size, l.Born)
 		case l.SourceSnapshot != "":
 			err = v.CloneFromSnapshot(n.run.ctx, l.SourceSnapshot, l.UUID, l.Size, l.Born, nil)
 		case l.SourceLUN != "":
 			err = v.CloneLUN(n.run.ctx, l.SourceLUN, l.UUID, l.Size, l.Born, nil)
 		default:
-			err = v.CreateLUN(l.UUID, l.Size, l.Born)
+			return v.CreateCleanLUN(l.UUID, l.Size, l.Born)
 		}
 		if err != nil {
 			return err
 		}
 		return v.CleanIntents(l.UUID, l.Size)
 	case fx.CreatedSnapshot != nil:
-		s := fx.CreatedSnapshot
-		defer n.noteOccupied(s.UUID, &err)
-		v, err := n.store.Volume(s.Volume)
+		x := fx.CreatedSnapshot
+		defer n.noteOccupied(x.UUID, &err)
+		v, err := n.store.Volume(x.Volume)
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.self, err)
 		}
-		if s.Stage == meta.Empty {
-			return v.CreateSnapshot(s.UUID, s.Size, s.Born)
+		if x.Stage == meta.Empty {
+			return v.CreateSnapshot(x.UUID, x.Size, x.Born)
 		}
-		return v.Snapshot(n.run.ctx, s.Source, s.UUID, s.Born, nil)
+		return v.Snapshot(n.run.ctx, x.Source, x.UUID, x.Born, nil)
 	case len(fx.Marked) > 0:
 		return n.markCopies(fx.Marked, joining)
 	case fx.Grown != nil:
 		from := fx.Grown.Size
-		if l := n.md.state.LUNs[fx.Grown.UUID]; l != nil {
+		if l := s.LUNs[fx.Grown.UUID]; l != nil {
 			from = l.Size // no host has written what the file has beyond it
 		}
 		return n.growFiles(fx.Grown, from)

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -14,71 +13,6 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
-
-// apply carries out one log entry: the state, then the files, then bbolt, then what hosts must see.
-// The machine runs one at a time. A crash between the steps is harmless: this node comes back as a
-// joiner, whose metadata is replaced and whose files are compared; the lone member repeats what
-// reconcileFiles finds missing. joining: this node is being copied to, so what it copies from an
-// object of its own must be copied to in turn.
-func (n *Node) apply(index uint64, raw []byte, joining bool) {
-	e, err := meta.DecodeEntry(raw)
-	if errors.Is(err, meta.ErrNewer) && !n.cfg.later {
-		// Without that, this node would hold other metadata than its peer, without an error.
-		n.log.Error("a log entry comes from a newer release; stepping down", "index", index, "err", err)
-		n.do(func(m *pair.Machine, now int64) {
-			m.StepDown(now, fmt.Sprintf("this node cannot apply entry %d of the metadata log: %v: upgrade node %s", index, err, n.self))
-		})
-		return
-	}
-	if err != nil {
-		n.log.Error("a log entry cannot be decoded", "index", index, "err", err)
-		e = &meta.Entry{} // applies as "invalid" on both nodes alike
-	}
-	moved := n.moving()
-	n.md.mu.Lock()
-	out, fx := n.md.state.Apply(index, e)
-	n.noteGivenUp(e)
-	res := scsi.OK
-	if ferr := n.applyFiles(&fx, joining); ferr != nil {
-		out, res = fileOutcome(ferr)
-	}
-	moved() // what comes now takes no time as long as the disk answers
-	err = n.persist(&fx)
-	dropped, misfits := err == nil && n.dropMisfits(fx.RemovedLUN, fx.RemovedSnapshot), n.misfitText()
-	if err == nil && (fx.UnitsChanged || fx.MapsChanged || fx.CreatedLUN != nil || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
-		err = n.publish()
-	}
-	var units []pair.UnitInfo
-	if fx.UnitsChanged {
-		units = n.unitInfos()
-	}
-	n.md.mu.Unlock()
-	if err != nil {
-		// The metadata cannot be kept: as bad as a failed disk (R9, R12).
-		n.log.Error("metadata", "index", index, "err", err)
-		n.do(func(m *pair.Machine, now int64) { m.StoreFailed(now, "metadata: "+err.Error()) })
-		return
-	}
-	moved = n.moving()
-	n.removeFiles(&fx)
-	if dropped {
-		n.do(func(m *pair.Machine, now int64) { m.Misfits(now, misfits) })
-	}
-	n.tellHosts(&fx)
-	n.waitEnds(&fx, func() {
-		moved()
-		b, err := json.Marshal(out)
-		if err != nil {
-			panic(err) // plain data
-		}
-		n.do(func(m *pair.Machine, now int64) { m.Appended(now, index, res, b, units) })
-		for _, x := range fx.Marked {
-			n.runCopy(x.UUID, x.Born)
-		}
-		n.copyEnds(e)
-		n.event("log", entryText(e, &out))
-	})
-}
 
 // moveEvery is how often the work on an entry reports progress, well within Dm.
 const moveEvery = time.Second

@@ -58,6 +58,7 @@ type Node struct {
 type metadata struct {
 	mu       longlock.Mutex // held while files are made and closed
 	state    *meta.State
+	work     *entryWork        // the entry of the log under way
 	misfits  map[string]string // objects whose files are not what the state says, and in what (misfit.go)
 	occupied map[string]bool   // objects that were not made since something else has their name
 	sizes    sizes             // of what it holds

@@ -250,23 +250,23 @@ func loadAll[T any](n *Node, tx *store.Tx, bucket string, into map[string]*T) er
 	})
 }
 
-// persist makes what an entry touched durable, with the index, in one transaction.
-func (n *Node) persist(fx *meta.Effect) error {
+// persist makes what an entry touched in s durable, with the index, in one transaction.
+func (n *Node) persist(s *meta.State, fx *meta.Effect) error {
 	defer func() { n.md.bytes.Store(n.md.sizes.total) }()
 	return n.store.DB().Update(func(tx *store.Tx) error {
-		if err := saveHead(tx, n.md.state); err != nil {
+		if err := saveHead(tx, s); err != nil {
 			return err
 		}
-		if err := saveSome(tx, &n.md.sizes, bucketLUNs, fx.LUNs, n.md.state.LUNs); err != nil {
+		if err := saveSome(tx, &n.md.sizes, bucketLUNs, fx.LUNs, s.LUNs); err != nil {
 			return err
 		}
-		if err := saveSome(tx, &n.md.sizes, bucketSnapshots, fx.Snapshots, n.md.state.Snapshots); err != nil {
+		if err := saveSome(tx, &n.md.sizes, bucketSnapshots, fx.Snapshots, s.Snapshots); err != nil {
 			return err
 		}
-		if err := saveSome(tx, &n.md.sizes, bucketGroups, fx.Groups, n.md.state.Groups); err != nil {
+		if err := saveSome(tx, &n.md.sizes, bucketGroups, fx.Groups, s.Groups); err != nil {
 			return err
 		}
-		return saveSome(tx, &n.md.sizes, bucketHosts, fx.Hosts, n.md.state.Hosts)
+		return saveSome(tx, &n.md.sizes, bucketHosts, fx.Hosts, s.Hosts)
 	})
 }
 

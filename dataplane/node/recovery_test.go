@@ -245,10 +245,10 @@ func TestJoinerNamesItsCopies(t *testing.T) {
 	member, joiner, clone := uuid.NewString(), uuid.NewString(), uuid.NewString()
 	n.md.mu.Lock()
 	err := errors.Join(
-		n.applyFiles(&meta.Effect{CreatedSnapshot: &meta.Snapshot{UUID: member, Source: id}}, false),
-		n.applyFiles(&meta.Effect{CreatedSnapshot: &meta.Snapshot{UUID: joiner, Source: id}}, true),
-		n.applyFiles(&meta.Effect{CreatedLUN: &meta.LUN{UUID: clone, SourceLUN: id, Size: mib}}, true),
-		n.applyFiles(&meta.Effect{CreatedLUN: &meta.LUN{UUID: uuid.NewString(), Size: mib}}, true))
+		n.applyFiles(n.md.state, &meta.Effect{CreatedSnapshot: &meta.Snapshot{UUID: member, Source: id}}, false),
+		n.applyFiles(n.md.state, &meta.Effect{CreatedSnapshot: &meta.Snapshot{UUID: joiner, Source: id}}, true),
+		n.applyFiles(n.md.state, &meta.Effect{CreatedLUN: &meta.LUN{UUID: clone, SourceLUN: id, Size: mib}}, true),
+		n.applyFiles(n.md.state, &meta.Effect{CreatedLUN: &meta.LUN{UUID: uuid.NewString(), Size: mib}}, true))
 	n.md.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)

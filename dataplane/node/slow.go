@@ -75,7 +75,9 @@ func (n *Node) slow(x pair.Action) {
 	case pair.ActArbiterGet, pair.ActArbiterCAS:
 		n.run.wg.Go(func() { n.askArbiter(x) })
 	case pair.ActAppend:
-		n.run.wg.Go(func() { n.apply(x.Index, x.Meta, x.Joining) })
+		n.run.wg.Go(func() { n.append(x.Index, x.Meta, x.Joining) })
+	case pair.ActShow:
+		n.run.wg.Go(n.show)
 	case pair.ActProposed:
 		n.proposalEnded(x)
 	case pair.ActInstall:

@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -98,83 +97,6 @@ func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
 		s.FUA = true
 	}
 	return scsi.OK
-}
-
-// publish rebuilds the tables from the state. The caller holds md.mu. Files of LUNs that are gone
-// are closed by the caller once no command uses the old snapshot.
-func (n *Node) publish() error {
-	old := n.md.tables.Load()
-	t := &tables{units: make(map[pair.LUNID]*unitEntry, len(n.md.state.LUNs)), snapshots: make(map[pair.LUNID]*store.File, len(n.md.state.Snapshots)),
-		hosts: make(map[string]*hostEntry, len(n.md.state.Hosts))}
-	for iqn, h := range n.md.state.Hosts {
-		e := &hostEntry{chap: h.CHAP, profile: hostprofile.Profile(h.Profile)}
-		size := 0
-		if prev := old.hosts[iqn]; prev != nil {
-			size = len(prev.nums) + 1
-		}
-		e.luns, e.nums = make(map[uint16]*scsi.Unit, size), make([]uint16, 0, size)
-		t.hosts[iqn] = e
-	}
-	var errs []error
-	for _, l := range n.md.state.LUNs {
-		e, err := n.entry(old, l)
-		if l.Stage != meta.Ready && (errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoSpace)) {
-			continue // it could not be made, or its bits not: its proposer gets the error and takes the entry back
-		}
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		t.units[e.id] = e
-		if l.Stage != meta.Ready {
-			continue
-		}
-		for host, m := range l.Maps {
-			h := t.hosts[host]
-			if h == nil {
-				continue
-			}
-			h.luns[m.LUN] = e.rw
-			if m.ReadOnly {
-				h.luns[m.LUN] = e.ro
-			}
-			h.nums = append(h.nums, m.LUN)
-		}
-	}
-	for _, h := range t.hosts {
-		slices.Sort(h.nums)
-	}
-	for id, s := range n.md.state.Snapshots {
-		k, err := parseID(id)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if t.snapshots[k] = old.snapshots[k]; t.snapshots[k] == nil {
-			var f *store.File
-			v, err := n.store.Volume(s.Volume)
-			if err == nil && !n.isMisfit(id) {
-				f, err = v.OpenSnapshot(id)
-			}
-			if err != nil || f == nil {
-				delete(t.snapshots, k) // still being made, or lost: the resync brings it
-				continue
-			}
-			t.snapshots[k] = f
-		}
-	}
-	n.md.tables.Store(t)
-	for k, e := range old.units {
-		if t.units[k] == nil {
-			n.closeLater(e.close)
-		}
-	}
-	for k, f := range old.snapshots {
-		if t.snapshots[k] == nil {
-			n.closeLater(f.Close)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // closeFiles closes what the tables hold, once nothing uses it any more.

@@ -42,7 +42,7 @@ func (v *BackingVolume) OpenIntents(id string, size int64) (*Intents, error) {
 	x.f, err = os.OpenFile(full, os.O_RDWR|syscall.O_DSYNC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		v.s.log.Info("no write-intent file for this LUN; counting every region as dirty", "lun", id)
-		if err := v.createIntents(&x.owner, full, rel, size); err != nil {
+		if err := v.createIntents(&x.owner, full, rel, size, false); err != nil {
 			return nil, err
 		}
 		x.unreadable = blocksFor(regionsOf(size))
@@ -57,8 +57,9 @@ func (v *BackingVolume) OpenIntents(id string, size int64) (*Intents, error) {
 	return x, nil
 }
 
-// createIntents makes a file in which every region is dirty: content before name, name before use.
-func (v *BackingVolume) createIntents(o *intentOwner, full, rel string, size int64) error {
+// createIntents makes a file in which every region is dirty, or clean: content before name, name
+// before use.
+func (v *BackingVolume) createIntents(o *intentOwner, full, rel string, size int64, clean bool) error {
 	if err := v.s.Failed(); err != nil {
 		return err
 	}
@@ -71,16 +72,16 @@ func (v *BackingVolume) createIntents(o *intentOwner, full, rel string, size int
 	if err != nil {
 		return classify("create", rel, err)
 	}
-	if err := fillIntents(f, o, 0, regionsOf(size)); err != nil {
+	if err := fillIntents(f, o, 0, regionsOf(size), clean); err != nil {
 		return errors.Join(classify("create", rel, err), f.Close(), os.Remove(tmp))
 	}
 	return v.publish(f, tmp, full, rel)
 }
 
 // fillIntents allocates the file up to its last block and writes those from the given one on, all
-// dirty. Written, not only allocated: nothing is left that a later write would have to ask the
+// dirty or all clean. Written, not only allocated: nothing is left that a later write would have to ask the
 // filesystem for.
-func fillIntents(f *os.File, o *intentOwner, from int, regions int64) error {
+func fillIntents(f *os.File, o *intentOwner, from int, regions int64, clean bool) error {
 	blocks := blocksFor(regions)
 	err := allocate(f, 0, int64(from)*intentBlock, int64(blocks-from)*intentBlock)
 	if err != nil {
@@ -90,7 +91,9 @@ func fillIntents(f *os.File, o *intentOwner, from int, regions int64) error {
 	buf := make([]byte, intentBlock)
 	for b := from; b < blocks; b++ {
 		clear(words[:])
-		setBits(words[:], 0, min(blockRegions, regions-int64(b)*blockRegions)-1)
+		if !clean {
+			setBits(words[:], 0, min(blockRegions, regions-int64(b)*blockRegions)-1)
+		}
 		o.encode(buf, uint32(b), words[:])
 		if _, err := f.WriteAt(buf, int64(b)*intentBlock); err != nil {
 			return err
@@ -178,7 +181,7 @@ func (x *Intents) extend(have int) error {
 		return err
 	}
 	if err = x.s.fault(FaultTruncate, x.path, int64(have)*intentBlock, int64(want)*intentBlock); err == nil {
-		err = fillIntents(x.f, &x.owner, have, x.regions)
+		err = fillIntents(x.f, &x.owner, have, x.regions, false)
 	}
 	if err == nil {
 		err = x.f.Sync() // the blocks are, through O_DSYNC; the file's length with certainty

@@ -57,7 +57,7 @@ func (v *BackingVolume) path(k kind, id string) (full, rel string, err error) {
 // NoBirth. What has its name already counts for nothing (makeWay): it must not be called for a LUN
 // that is there.
 func (v *BackingVolume) CreateLUN(id string, size int64, born uint64) error {
-	return v.create(kindLUN, id, size, born)
+	return v.create(kindLUN, id, size, born, false)
 }
 
 // KeepLUN is for a LUN that no metadata name, which is found again whenever the store is opened: it
@@ -76,42 +76,7 @@ func (v *BackingVolume) KeepLUN(id string, size int64) error {
 // CreateSnapshot makes an empty snapshot file, as CreateLUN does: a node that lacks one is about to
 // be given its content by a resync.
 func (v *BackingVolume) CreateSnapshot(id string, size int64, born uint64) error {
-	return v.create(kindSnapshot, id, size, born)
-}
-
-func (v *BackingVolume) create(k kind, id string, size int64, born uint64) error {
-	full, rel, err := v.path(k, id)
-	if err != nil {
-		return err
-	}
-	if size <= 0 {
-		return fmt.Errorf("create %s: size %d: %w", id, size, ErrRange)
-	}
-	v.objects.Lock()
-	defer v.objects.Unlock()
-	if err := v.makeWay(k, id, full, rel); err != nil {
-		return err
-	}
-	if err := v.s.fault(FaultCreate, rel, 0, size); err != nil {
-		return classify("create", rel, err)
-	}
-	tmp := full + tmpSuffix
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
-	if err != nil {
-		return classify("create", rel, err)
-	}
-	if err := f.Truncate(size); err != nil {
-		return errors.Join(classify("create", rel, err), f.Close(), os.Remove(tmp))
-	}
-	if err := v.bear(f, rel, born); err != nil {
-		return errors.Join(err, f.Close(), os.Remove(tmp))
-	}
-	// The checksums come first: an image that has its name would be taken for one from before there
-	// were any.
-	if err := v.createSums(k, id, size); err != nil {
-		return errors.Join(err, f.Close(), os.Remove(tmp))
-	}
-	return v.publish(f, tmp, full, rel)
+	return v.create(kindSnapshot, id, size, born, false)
 }
 
 // StandIn makes an empty file in the place of a LUN's file that is gone, durably. No LUN is that
@@ -151,24 +116,6 @@ func (v *BackingVolume) exists(k kind, id string) (bool, error) {
 		return false, classify("stat", rel, err)
 	}
 	return true, nil
-}
-
-// publish gives a complete temporary file its name. Content before name, name before success: after
-// a crash there is either no object, or all of it, or a leftover that Open removes.
-func (v *BackingVolume) publish(f *os.File, tmp, full, rel string) error {
-	err := f.Sync()
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(tmp, full)
-	}
-	if err != nil {
-		return errors.Join(classify("create", rel, err), os.Remove(tmp))
-	}
-	if err := fd.SyncDir(filepath.Dir(full)); err != nil {
-		err = classify("create", rel, err)
-		v.s.fail(err)
-		return err
-	}
-	return nil
 }
 
 // OpenLUN opens a LUN for I/O; ErrNotFound when there is none.
