@@ -35,9 +35,10 @@
 //   - ActSend keeps its order within a link. A message may be lost with its link, never within it;
 //     Receive is called with the number of the link that a message came over, so that an old one is
 //     known.
-//   - ActSaveEpoch, ActSaveState and ActAppend are durable before they end. ActIntend is durable
-//     before the write that it precedes, and ActClear takes effect before any later ActIntend.
-//     ActStore with Durable, ActFlush, ActPeerFlush and ActFlushAll are durable, and cover the
+//   - ActSaveEpoch, ActSaveState and ActAppend are durable before they end, and nothing of the entry
+//     of ActAppend is seen before ActShow; an entry that takes part in copies, or removes or grows a
+//     file, may be left for ActShow as a whole. ActIntend is durable before the write that it
+//     precedes, and ActClear takes effect before any later ActIntend. ActStore with Durable, ActFlush, ActPeerFlush and ActFlushAll are durable, and cover the
 //     checksums where the comment says so.
 //   - ActApply of two messages that overlap is never given at once: the machine orders them.
 //     ActCopyRead, ActHeal, ActAccept and ActFetch are given while the machine holds the range. The

@@ -307,10 +307,11 @@ func (m *Machine) logAlone(now int64) {
 func (m *Machine) logFail(now int64) {
 	l := &m.log
 	l.queue = nil
+	l.peerOK = true // nobody is waited for: what is durable here, or will be, is shown, so that the tables follow
 	if !l.working() {
 		l.cur = nil
-		m.logShow(now) // it is durable here: the tables follow
 	}
+	m.logShow(now)
 	l.forget()
 	for _, id := range sorted(m.log.open) {
 		m.proposed(l.open[id], scsi.Unavailable, nil)

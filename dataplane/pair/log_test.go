@@ -162,6 +162,16 @@ func TestEntryThatOnlyTheChairHas(t *testing.T) {
 	if v := r.m.View(r.now); v.LogIndex != 1 || r.m.log.stage != logIdle {
 		t.Fatalf("at index %d, stage %d", v.LogIndex, r.m.log.stage)
 	}
+
+	// Out while it is being made durable.
+	r = paired(t, A)
+	r.m.Propose(r.now, []byte("one"))
+	x := r.next(ActAppend)
+	r.m.get(r.now)
+	r.got(record(6, B), "v6")
+	r.saved()
+	r.m.Appended(r.now, x.Index)
+	r.shown(scsi.OK, "x")
 }
 
 // The peer may be done before the chair's disk is, and the chair alone before its disk is.

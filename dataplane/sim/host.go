@@ -248,7 +248,6 @@ func (h *host) kill(power bool) {
 	w := h.w
 	w.trace("node %v dies (power %v)", h.id, power)
 	h.markDeath()
-	h.forgetShown()
 	w.unflip()
 	h.addStats()
 	h.m = nil

@@ -12,7 +12,6 @@ import (
 type entryWork struct {
 	entry
 	index   uint64
-	raw     string
 	joining bool
 	early   bool // durable before it is shown
 	res     scsi.Result
@@ -22,7 +21,7 @@ type entryWork struct {
 // is left for later, as the runtime does.
 func (h *host) appendEntry(index uint64, raw []byte, joining bool) {
 	m := h.m
-	x := &entryWork{index: index, raw: string(raw), joining: joining}
+	x := &entryWork{index: index, joining: joining}
 	h.entry = x
 	if err := json.Unmarshal(raw, &x.entry); err != nil {
 		h.w.fail("log entry: %v", err)
@@ -45,7 +44,7 @@ func (h *host) showEntry(index uint64) {
 	m, x := h.m, h.entry
 	shown := func() {
 		h.entry = nil
-		h.showsSame(index, x.raw)
+		h.peerHas(index)
 		m.Shown(h.clock(), index, x.res, binary.BigEndian.AppendUint64(nil, index), h.units())
 	}
 	switch {
@@ -64,28 +63,20 @@ func (h *host) showEntry(index uint64) {
 	}
 }
 
-// showsSame claims R9: what a member has shown the pair does not continue without. A node that is out
-// shows what it has made durable, and is copied to afterwards.
-func (h *host) showsSame(index uint64, raw string) {
-	w := h.w
-	if h.phase != pair.Paired && h.phase != pair.Alone || h.disk.suspect() || w.parted > 0 {
-		return
+// peerHas claims R9: of two members the chair shows an entry only if its peer has it durably, for the
+// pair may have to continue with what the peer has.
+func (h *host) peerHas(index uint64) {
+	r, peer := &h.w.arb.rec, h.w.nodes[h.id.Peer()]
+	if r.Both() && r.Epoch == h.epoch && r.Chair() == h.id && h.phase == pair.Paired && h.serves() && peer.serves() && peer.disk.meta.Index < index && h.w.parted == 0 && !peer.disk.suspect() {
+		h.w.fail("R9: node %v, the chair, shows entry %d, and its peer has %d", h.id, index, peer.disk.meta.Index)
 	}
-	if was, has := w.shown[index]; has && was != raw {
-		w.fail("R9: node %v shows at index %d %s, and a member has shown %s there", h.id, index, raw, was)
-	}
-	if w.shown == nil {
-		w.shown = map[uint64]string{}
-	}
-	w.shown[index] = raw
 }
 
-// forgetShown is for the death of a node whose peer is no member that serves: what the peer has
-// shown the node may not have had.
-func (h *host) forgetShown() {
-	if peer := h.w.nodes[h.id.Peer()]; peer.m == nil || peer.phase != pair.Paired && peer.phase != pair.Alone {
-		clear(h.w.shown)
-	}
+// serves reports a member, by the record as it is and as the node has it.
+func (h *host) serves() bool {
+	r := &h.w.arb.rec
+	m := r.Member(h.id)
+	return h.m != nil && (h.phase == pair.Paired || h.phase == pair.Alone) && h.w.arb.exists && m != nil && m.Incarnation == h.disk.previous
 }
 
 // entryTakes is the work on an entry.

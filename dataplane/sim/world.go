@@ -79,7 +79,6 @@ type world struct {
 	luns      []pair.LUNID
 	deadline  int64 // liveness is claimed until then
 	admin     administrator
-	shown     map[uint64]string   // entries of the log that a member has shown, by index (R9)
 	parted    int64               // since then, true time, the arbiter was set back and two may be alone (parted.go)
 	flips     int                 // blocks changed behind a node's back
 	damagedAt int64               // the last one under load

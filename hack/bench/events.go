@@ -20,6 +20,7 @@ func eventCases() []testCase {
 		{name: "write_during_scrub_qd32", uses: []string{sysEvents}, run: duringScrub},
 		{name: "write_during_snapshot_ms", uses: []string{sysEvents}, run: duringSnapshot},
 		{name: "transfer_pause_ms", quick: true, uses: []string{sysEvents}, run: transferPause},
+		{name: "transfer_pause_100_ms", asked: true, uses: []string{sysEvents}, run: hundredTransfers},
 		{name: "crash_pause_ms", quick: true, uses: []string{sysEvents}, run: crashPause},
 	}
 }

@@ -2,9 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"time"
 
+	"github.com/gemel-storage/gemel/internal/testkit/bench/load"
 	"github.com/gemel-storage/gemel/internal/testkit/bench/results"
 	"github.com/gemel-storage/gemel/internal/testkit/scale"
 )
@@ -16,7 +20,44 @@ const fewLUNs, manyLUNs = 10, 1000
 func scaleCases() []testCase {
 	return []testCase{{name: "scale_1000_luns", run: scaleMany,
 		rows: "failover_pause_10_luns failover_pause_1000_luns failover_pause_1000_to_10 transfer_all_pause_10_luns transfer_all_pause_1000_luns " +
-			"arbiter_writes_per_failover idle_memory_1000_luns create_1000_luns"}}
+			"arbiter_writes_per_failover idle_memory_1000_luns create_1000_luns"},
+		{name: "creation", asked: true, run: creation, rows: "create_1000_luns_by_8 create_1000_luns_to_base create_1000_luns_by_8_to_base"}}
+}
+
+// creation compares how long it takes to make and map many LUNs with the commit that is compared
+// with: for one caller, who waits for each, and for eight at once.
+func creation(ctx context.Context, b *bench, c testCase) (list []results.Row, err error) {
+	const rounds = 3
+	for _, x := range []struct {
+		row     string
+		callers int
+	}{{"create_1000_luns", 1}, {"create_1000_luns_by_8", 8}} {
+		arms := []results.Figures{{Name: "this"}, {Name: "this, again"}, {Name: sysBase}}
+		bins := []string{b.rig.Bin, b.rig.Bin, b.baseBin}
+		if b.baseBin == "" {
+			arms = arms[:2]
+		}
+		for round := range rounds {
+			for _, i := range order(round, len(arms)) {
+				dir := b.rig.Lab.Path(fmt.Sprintf("creation-%d-%d-%d", x.callers, round, i))
+				took, err := scale.Create(ctx, scale.Options{Dir: dir, Binary: bins[i], LUNs: manyLUNs, Callers: x.callers})
+				if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+					return list, fmt.Errorf("%s, %s: %w", x.row, arms[i].Name, err)
+				}
+				arms[i].Add(took.Seconds(), load.Sample{Hist: new(load.Histogram)})
+				fmt.Printf("%s, %s: %v\n", x.row, arms[i].Name, took.Round(time.Millisecond))
+			}
+		}
+		if x.callers > 1 {
+			list = append(list, results.Worst(x.row, "s", arms[0].Values))
+		}
+		if len(arms) > 2 {
+			row := results.Against(x.row+"_to_base", "s", &arms[0], nil, &arms[2], false).Controlled(results.ControlOf(&arms[0], &arms[1]))
+			row.Note = "time, so that less than 1 is quicker; callers at once: " + fmt.Sprint(x.callers)
+			list = append(list, row)
+		}
+	}
+	return list, nil
 }
 
 // scaleMany measures a pair with few LUNs and one with many. There is no peer.

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -27,6 +26,7 @@ import (
 type Options struct {
 	Dir, Binary string
 	LUNs        int // at least as many as are under load
+	Callers     int // of which each makes a part of them; default 1
 	Events      int // transfers, and kills
 	Log         func(format string, args ...any)
 }
@@ -68,7 +68,7 @@ func Measure(ctx context.Context, o Options) (r Result, err error) {
 	if err := p.Start(ctx); err != nil {
 		return r, err
 	}
-	if err := r.create(ctx, p); err != nil {
+	if err := r.create(ctx, p, max(o.Callers, 1)); err != nil {
 		return r, err
 	}
 	o.Log("%d LUNs: made and mapped to two hosts in %v", o.LUNs, r.Creation.Round(time.Millisecond))
@@ -106,27 +106,6 @@ func MiB(n int64) float64 { return float64(n) / (1 << 20) }
 func Median(d []time.Duration) time.Duration {
 	s := slices.Sorted(slices.Values(d))
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
-}
-
-func (r *Result) create(ctx context.Context, p *harness.Pair) error {
-	begun := time.Now()
-	for i := range r.LUNs {
-		id := uuid.NewString()
-		req := &targetv1.CreateLUNRequest{Uuid: id, Name: fmt.Sprintf("lun-%d", i), SizeBytes: lunSize, PreferredNode: "a"}
-		if err := insist(ctx, p, func(c targetv1.TargetServiceClient) error { _, err := c.CreateLUN(ctx, req); return err }); err != nil {
-			return err
-		}
-		for h := range r.hosts {
-			var m *targetv1.Mapping
-			req := &targetv1.MapHostRequest{LunUuid: id, HostIqn: fmt.Sprint(hostIQN, h)}
-			if err := insist(ctx, p, func(c targetv1.TargetServiceClient) (err error) { m, err = c.MapHost(ctx, req); return err }); err != nil {
-				return err
-			}
-			r.hosts[h] = append(r.hosts[h], m)
-		}
-	}
-	r.Creation = time.Since(begun)
-	return nil
 }
 
 // insist repeats a call, on either node, while there is none that can do it: a machine that is
