@@ -101,10 +101,14 @@ func (m *Machine) scrubNext(now int64) {
 
 // ScrubStop ends a scrub early.
 func (m *Machine) ScrubStop(now int64, why string) {
+	m.scrubStop(now, why)
+	m.settle(now)
+}
+
+func (m *Machine) scrubStop(now int64, why string) {
 	if m.scrub.view.Active {
 		m.scrubEnd(now, why)
 	}
-	m.settle(now)
 }
 
 func (m *Machine) scrubEnd(now int64, why string) {

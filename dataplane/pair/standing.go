@@ -7,6 +7,7 @@ import "github.com/gemel-storage/gemel/dataplane/scsi"
 // becomeAlone resolves what the dead peer owed: mirrored writes continue alone, forwarded commands
 // are executed here unless their mirror frame shows that they already were (R11d).
 func (m *Machine) becomeAlone(now int64) {
+	m.exposed = 1 // before anything that may answer a command
 	m.dropFrames("this node is alone")
 	m.resync = resyncState{}
 	m.plan = nil
@@ -20,8 +21,7 @@ func (m *Machine) becomeAlone(now int64) {
 	m.renewing = false
 	m.ckptDrop()
 	m.scrubDrop(now)
-	m.ScrubStop(now, "the peer is not a member any more")
-	m.exposed = 1
+	m.scrubStop(now, "the peer is not a member any more")
 	m.exposeFlush()
 	m.markLost()
 	m.dropRemote(now)
@@ -131,7 +131,7 @@ func (m *Machine) becomeOutside(now int64) {
 	m.marking = false
 	m.ckptDrop()
 	m.scrubDrop(now)
-	m.ScrubStop(now, "this node is not a member any more")
+	m.scrubStop(now, "this node is not a member any more")
 	m.excl = exclusion{}
 	m.link.agreed = false
 	m.exposed = 0

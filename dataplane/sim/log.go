@@ -54,6 +54,9 @@ func (h *host) showEntry(index uint64) {
 		life := h.life
 		h.w.after(h.w.between(10*us, 200*us), func() {
 			h.when(life, func() {
+				if !h.w.shape.sums {
+					h.w.unflip() // the owner may be another one now
+				}
 				h.disk.settle()
 				shown()
 			})
@@ -128,9 +131,6 @@ func (h *host) changeOwner(meta *metaState, e *entry) {
 	for i := range meta.Units {
 		if u := &meta.Units[i]; (e.All || i == e.LUN) && u.Owner != e.To {
 			u.Owner = e.To
-			if !h.w.shape.sums {
-				h.w.unflip()
-			}
 			u.Seq++
 		}
 	}
