@@ -11,8 +11,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// entryWork is the entry of the log that this node is at work on: the machine has one at a time, and
-// begins with ActShow when ActAppend has ended.
+// entryWork is the entry of the log that this node is at work on: the machine has one at a time,
+// and begins with ActShow when ActAppend has ended.
 type entryWork struct {
 	index   uint64
 	entry   *meta.Entry
@@ -24,8 +24,8 @@ type entryWork struct {
 	fx      meta.Effect
 }
 
-// append makes an entry durable: the state, then the files, then bbolt. A crash between the steps is
-// harmless: this node comes back as a joiner, whose metadata is replaced and whose files are
+// append makes an entry durable: the state, then the files, then bbolt. A crash between the steps
+// is harmless: this node comes back as a joiner, whose metadata is replaced and whose files are
 // compared; the lone member repeats what reconcileFiles finds missing. joining: this node is being
 // copied to, so what it copies from an object of its own must be copied to in turn.
 //
@@ -64,9 +64,9 @@ func (n *Node) append(index uint64, raw []byte, joining bool) {
 	n.do(func(m *pair.Machine, now int64) { m.Appended(now, index) })
 }
 
-// carryOutEntry applies an entry to a state, and makes that durable. The caller holds md.mu, and has
-// reported progress since before it waited for md.mu, which another one may hold while files are
-// copied; moved ends that.
+// carryOutEntry applies an entry to a state, and makes that durable. The caller holds md.mu, and
+// has reported progress since before it waited for md.mu, which another one may hold while files
+// are copied; moved ends that.
 func (n *Node) carryOutEntry(w *entryWork, s *meta.State, moved func()) error {
 	w.out, w.fx = s.Apply(w.index, w.entry)
 	n.noteGivenUp(w.entry)

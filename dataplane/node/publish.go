@@ -82,8 +82,8 @@ func newHostEntry(h *meta.Host, luns int) *hostEntry {
 	return &hostEntry{chap: h.CHAP, profile: hostprofile.Profile(h.Profile), luns: make(map[uint16]*scsi.Unit, luns), nums: make([]uint16, 0, luns)}
 }
 
-// unit is the entry of a LUN; none, if the LUN could not be made, or its bits not: its proposer gets
-// the error and takes the entry of the log back.
+// unit is the entry of a LUN; none, if the LUN could not be made, or its bits not: its proposer
+// gets the error and takes the entry of the log back.
 func (n *Node) unit(old *tables, l *meta.LUN) (*unitEntry, error) {
 	e, err := n.entry(old, l)
 	if l.Stage != meta.Ready && (errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoSpace)) {

@@ -17,8 +17,8 @@ type entryWork struct {
 	res     scsi.Result
 }
 
-// appendEntry makes an entry durable, of which nothing is seen yet. One that makes or copies objects
-// is left for later, as the runtime does.
+// appendEntry makes an entry durable, of which nothing is seen yet. One that makes or copies
+// objects is left for later, as the runtime does.
 func (h *host) appendEntry(index uint64, raw []byte, joining bool) {
 	m := h.m
 	x := &entryWork{index: index, joining: joining}
@@ -66,8 +66,8 @@ func (h *host) showEntry(index uint64) {
 	}
 }
 
-// peerHas claims R9: of two members the chair shows an entry only if its peer has it durably, for the
-// pair may have to continue with what the peer has.
+// peerHas claims R9: of two members the chair shows an entry only if its peer has it durably, for
+// the pair may have to continue with what the peer has.
 func (h *host) peerHas(index uint64) {
 	r, peer := &h.w.arb.rec, h.w.nodes[h.id.Peer()]
 	if r.Both() && r.Epoch == h.epoch && r.Chair() == h.id && h.phase == pair.Paired && h.serves() && peer.serves() && peer.disk.meta.Index < index && h.w.parted == 0 && !peer.disk.suspect() {

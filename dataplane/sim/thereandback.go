@@ -1,8 +1,8 @@
 package sim
 
-// thereAndBackName: a LUN leaves its owner while that flushes it for a checkpoint, and is back before
-// the flush has ended. Neither transfer waits for the flush (R10), and the next checkpoint of the LUN
-// begins while it is under way. When bits have been taken back the owner loses power.
+// thereAndBackName: a LUN leaves its owner while that flushes it for a checkpoint, and is back
+// before the flush has ended. Neither transfer waits for the flush (R10), and the next checkpoint
+// of the LUN begins while it is under way. When bits have been taken back the owner loses power.
 const thereAndBackName = "there and back during a checkpoint"
 
 func (w *world) thereAndBack() bool {

@@ -13,9 +13,9 @@ import (
 )
 
 // An object has up to three files: its image, its checksums, and the write-intent bits of a LUN.
-// The image gets its name last, so that a crash leaves no object, or all of it. The others are made,
-// and the image's content is flushed, at the same time: flushes of one filesystem that come together
-// cost little more than one.
+// The image gets its name last, so that a crash leaves no object, or all of it. The others are
+// made, and the image's content is flushed, at the same time: flushes of one filesystem that come
+// together cost little more than one.
 
 // CreateCleanLUN is CreateLUN, and makes the bits of a LUN that both nodes create with the same
 // content, clean. A crash before its end leaves no LUN, or one whose bits are all set when it is

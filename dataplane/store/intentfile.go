@@ -79,8 +79,8 @@ func (v *BackingVolume) createIntents(o *intentOwner, full, rel string, size int
 }
 
 // fillIntents allocates the file up to its last block and writes those from the given one on, all
-// dirty or all clean. Written, not only allocated: nothing is left that a later write would have to ask the
-// filesystem for.
+// dirty or all clean. Written, not only allocated: nothing is left that a later write would have to
+// ask the filesystem for.
 func fillIntents(f *os.File, o *intentOwner, from int, regions int64, clean bool) error {
 	blocks := blocksFor(regions)
 	err := allocate(f, 0, int64(from)*intentBlock, int64(blocks-from)*intentBlock)

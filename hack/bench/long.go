@@ -22,9 +22,9 @@ func longCases() []testCase {
 	return []testCase{{name: "mirrored_write_4k_qd16_10m", asked: true, uses: []string{sysDefault}, run: longWrites}}
 }
 
-// longWrites writes for ten minutes, in which nothing else happens, and then as many threads write to
-// a file of a filesystem on the same disk, without anything between. That says which of the slowest
-// writes are the disk's.
+// longWrites writes for ten minutes, in which nothing else happens, and then as many threads write
+// to a file of a filesystem on the same disk, without anything between. That says which of the
+// slowest writes are the disk's.
 func longWrites(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 	s, err := b.system(ctx, sysDefault)
 	if err != nil {
