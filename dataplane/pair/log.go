@@ -11,9 +11,10 @@ import (
 // when the peer has said so; then the proposer hears the outcome. Changes are applied one at a time
 // and deterministically.
 //
-// Crash windows: what only the chair has made durable nobody has seen; if the chair dies then, the
-// peer continues without it, and the chair is given the peer's metadata when it comes back. What
-// the peer has shown the chair has at least as an entry under way, and continues with it alone.
+// Crash windows: no host and no caller has seen what only the chair has made durable; if the chair
+// dies then, the peer continues without it, and the chair is given the peer's metadata when it
+// comes back. The chair has what the peer has shown, at least as an entry under way, and continues
+// with it alone.
 
 // Proposal is a change on its way. Nonce and ID tag it, so that its proposer recognises it in the
 // log.
