@@ -64,14 +64,12 @@ func (n *Node) applyFiles(s *meta.State, fx *meta.Effect, joining bool) (err err
 			}
 		}
 		switch {
-		case l.Stage == meta.Empty:
+		case l.Stage == meta.Empty || l.SourceSnapshot == "" && l.SourceLUN == "":
 			return v.CreateCleanLUN(l.UUID, l.Size, l.Born)
 		case l.SourceSnapshot != "":
 			err = v.CloneFromSnapshot(n.run.ctx, l.SourceSnapshot, l.UUID, l.Size, l.Born, nil)
-		case l.SourceLUN != "":
-			err = v.CloneLUN(n.run.ctx, l.SourceLUN, l.UUID, l.Size, l.Born, nil)
 		default:
-			return v.CreateCleanLUN(l.UUID, l.Size, l.Born)
+			err = v.CloneLUN(n.run.ctx, l.SourceLUN, l.UUID, l.Size, l.Born, nil)
 		}
 		if err != nil {
 			return err

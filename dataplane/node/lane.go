@@ -117,7 +117,7 @@ func (l *lane) run() {
 	}
 }
 
-// laneBatch is the most changes of which the machine is told in one call.
+// laneBatch bounds how many changes one call tells the machine of.
 const laneBatch = 8
 
 // atOnceMax is the largest write that the goroutine that reads the link does itself, in bytes.

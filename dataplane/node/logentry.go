@@ -17,8 +17,7 @@ type entryWork struct {
 	index   uint64
 	entry   *meta.Entry
 	joining bool        // this node is being copied to
-	done    bool        // durable; else all the work is left for show
-	next    *meta.State // durable, in place of the one that is shown
+	next    *meta.State // durable, in place of the one that is shown; nil: all the work is left for show
 	out     meta.Outcome
 	res     scsi.Result
 	fx      meta.Effect
@@ -48,17 +47,17 @@ func (n *Node) append(index uint64, raw []byte, joining bool) {
 	w := &entryWork{index: index, entry: e, joining: joining}
 	moved := n.moving()
 	n.md.mu.Lock()
-	err = nil
+	var failure error
 	if n.md.state.Early(e) {
 		w.next = n.md.state.Draft()
-		err = n.carryOutEntry(w, w.next, moved)
+		failure = n.carryOutEntry(w, w.next, moved)
 	} else {
 		moved()
 	}
 	n.md.work = w
 	n.md.mu.Unlock()
-	if err != nil {
-		n.metadataFailed(w, err)
+	if failure != nil {
+		n.metadataFailed(w, failure)
 		return
 	}
 	n.do(func(m *pair.Machine, now int64) { m.Appended(now, index) })
@@ -70,7 +69,7 @@ func (n *Node) append(index uint64, raw []byte, joining bool) {
 func (n *Node) carryOutEntry(w *entryWork, s *meta.State, moved func()) error {
 	w.out, w.fx = s.Apply(w.index, w.entry)
 	n.noteGivenUp(w.entry)
-	w.res, w.done = scsi.OK, true
+	w.res = scsi.OK
 	files := func() {
 		if err := n.applyFiles(s, &w.fx, w.joining); err != nil {
 			w.out, w.res = fileOutcome(err)
@@ -104,7 +103,7 @@ func (n *Node) show() {
 	w := n.md.work
 	n.md.work = nil
 	var err error
-	if w.done {
+	if w.next != nil {
 		n.md.state = w.next
 		moved()
 	} else {

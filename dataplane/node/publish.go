@@ -115,14 +115,14 @@ func (n *Node) publishSnapshot(old, t *tables, id string, x *meta.Snapshot) erro
 	if err != nil {
 		return err
 	}
-	f := old.snapshots[k]
-	if v, err := n.store.Volume(x.Volume); f == nil && err == nil && !n.isMisfit(id) {
-		if f, err = v.OpenSnapshot(id); err != nil {
-			f = nil
-		}
-	}
-	if f != nil {
+	if f := old.snapshots[k]; f != nil {
 		t.snapshots[k] = f
+		return nil
+	}
+	if v, err := n.store.Volume(x.Volume); err == nil && !n.isMisfit(id) {
+		if f, err := v.OpenSnapshot(id); err == nil {
+			t.snapshots[k] = f
+		}
 	}
 	return nil
 }

@@ -308,7 +308,9 @@ func (m *Machine) logAlone(now int64) {
 func (m *Machine) logFail(now int64) {
 	l := &m.log
 	l.queue = nil
-	l.peerOK = true // nobody is waited for: what is durable here, or will be, is shown, so that the tables follow
+	// The peer's answer is not needed any more. What is durable here, or will be, is shown, so that
+	// the tables are those of the metadata.
+	l.peerOK = true
 	if !l.working() {
 		l.cur = nil
 	}

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/google/uuid"
-
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
@@ -90,7 +88,7 @@ func (v *BackingVolume) createCleanIntents(id string, size int64) error {
 	if err != nil {
 		return err
 	}
-	owner := intentOwner{lun: uuid.MustParse(id), store: uuid.MustParse(v.s.id)}
+	owner := v.intentOwner(id)
 	return v.createIntents(&owner, full, rel, size, true)
 }
 

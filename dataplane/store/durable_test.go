@@ -223,7 +223,7 @@ func TestFailureToWriteOutJoinedWrites(t *testing.T) {
 		f.WriteDurable(&Durable{P: content(1, 4096), Off: i * 4096, By: done})
 	}
 	g.next = nil
-	must(t, f.WriteAt(content(2, 4096), n*4096)) // which nobody waits for
+	must(t, f.WriteAt(content(2, 4096), n*4096)) // no caller waits for it to be durable
 	f.handLead()
 	for range n {
 		select {

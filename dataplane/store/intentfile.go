@@ -37,7 +37,7 @@ func (v *BackingVolume) OpenIntents(id string, size int64) (*Intents, error) {
 	if ok, err := v.exists(kindLUN, id); !ok {
 		return nil, errors.Join(err, fmt.Errorf("intents of LUN %s: %w", id, ErrNotFound))
 	}
-	x := &Intents{s: v.s, path: rel, owner: intentOwner{lun: uuid.MustParse(id), store: uuid.MustParse(v.s.id)},
+	x := &Intents{s: v.s, path: rel, owner: v.intentOwner(id),
 		writes: map[int]*intentWrite{}}
 	x.f, err = os.OpenFile(full, os.O_RDWR|syscall.O_DSYNC, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,6 +55,11 @@ func (v *BackingVolume) OpenIntents(id string, size int64) (*Intents, error) {
 		return nil, errors.Join(err, x.f.Close())
 	}
 	return x, nil
+}
+
+// intentOwner is whose the bits of a LUN are; id is one that path has accepted.
+func (v *BackingVolume) intentOwner(id string) intentOwner {
+	return intentOwner{lun: uuid.MustParse(id), store: uuid.MustParse(v.s.id)}
 }
 
 // createIntents makes a file in which every region is dirty, or clean: content before name, name

@@ -18,6 +18,9 @@ import (
 // longTime is for how long a load goes on: long enough for many checkpoints.
 const longTime = 10 * time.Minute
 
+// bareTime is for how long the disk is written to without anything between.
+const bareTime = 2 * time.Minute
+
 func longCases() []testCase {
 	return []testCase{{name: "mirrored_write_4k_qd16_10m", asked: true, uses: []string{sysDefault}, run: longWrites}}
 }
@@ -38,7 +41,7 @@ func longWrites(ctx context.Context, b *bench, c testCase) ([]results.Row, error
 	if err = errors.Join(err, r.Stop()); err != nil {
 		return nil, err
 	}
-	bare, err := b.bareWrites(ctx, 16, b.o.size, min(longTime, 2*time.Minute))
+	bare, err := b.bareWrites(ctx, 16, b.o.size, bareTime)
 	if err != nil {
 		return nil, err
 	}

@@ -120,7 +120,7 @@ var machineBugs = []bug{
 	{rule: "R9", name: "an entry that only the chair has is not shown when it becomes alone", file: "log.go",
 		old: "\tm.logPeerless(now)\n", new: ""},
 	{rule: "R9", name: "an entry that was being made durable when its node became no member is never shown", file: "log.go", flags: []string{"-with", "log hangs"},
-		old: "l.peerOK = true // nobody", new: "_ = now // nobody"},
+		old: "\tl.peerOK = true\n\tif !l.working()", new: "\tif !l.working()"},
 	{rule: "R10", name: "transfer while commands run", file: "quiesce.go",
 		old: "if u.atWork(q) > 0 || m.heldBefore(u, q) {", new: "if m.heldBefore(u, q) {"},
 	{rule: "R10", name: "two owners after a long transfer", file: "quiesce.go", seeds: 8000, flags: []string{"-with", "data stuck,stop"}, hints: []uint64{4804549595746594078},
