@@ -157,7 +157,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		"checkpoint": st.Checkpoints, "region_cleared": st.Cleared, "resync_partial": st.PartialResyncs, "resync_full": st.FullResyncs,
 		"resync_resumed": st.Resumes, "data_lost": st.Lost, "forced": st.Forced, "rolled_back": st.RolledBack,
 		"write_paced": st.Paced, "clock_step": st.ClockSteps,
-		"step_down_slow": st.SlowLeaves, "exclude_slow": st.SlowExcludes, "both_late": st.BothLate, "scrub_mismatch": st.ScrubMismatches, "scrub_repaired": st.ScrubRepaired} {
+		"exclude_testified": st.Testified, "step_down_slow": st.SlowLeaves, "exclude_slow": st.SlowExcludes, "both_late": st.BothLate, "scrub_mismatch": st.ScrubMismatches, "scrub_repaired": st.ScrubRepaired} {
 		count(descEvents, x, name)
 	}
 	count(descArbiter, n.seen.metrics.arbiterErrors.Load())

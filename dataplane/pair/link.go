@@ -277,7 +277,7 @@ func (m *Machine) onPairedSync(now int64, in *SyncInfo, echo uint64, joins bool)
 	case in.Incarnation != pm.Incarnation || in.Store != pm.Store:
 		// A new process. If it speaks for the one of the record, that one is dead (R2b). Else the
 		// old process may still serve, and its lease is waited out.
-		m.exclude(now, "the peer has restarted", in.speaksFor(pm), 0)
+		m.exclude(now, "the peer has restarted", in.speaksFor(pm) || m.hasEnded(pm.Incarnation), 0)
 	case in.Leaving:
 		m.exclude(now, "the peer steps down: "+in.LeaveReason, true, 0)
 	case in.Phase != Paired || in.Epoch != m.rec.Epoch || m.leave.why != "":

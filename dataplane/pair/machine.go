@@ -15,29 +15,30 @@ type Machine struct {
 	out []Action
 
 	// Membership (membership.go).
-	phase    Phase
-	reason   string
-	leave    leaving
-	rec      Record
-	version  string
-	have     bool  // rec was read
-	recAt    int64 // when its epoch was seen first
-	missing  bool  // the arbiter says that there is none
-	arb      arbiter
-	excl     exclusion
-	since    int64  // start of the present phase
-	watchAt  int64  // a lone member reads the record again (watch.go)
-	wasAlone bool   // when it was fenced for the record: what it acknowledged may be on its store only
-	holdTill int64  // alone, and the node that was replaced may not know it yet: nothing is served before
-	unsure   uint64 // alone: the call of the arbiter that confirms this node; 0: none has to
-	renewing bool   // the lone member that is being replaced is a former life of this node, which may not be over
-	decided  int64  // last moment this node was serving, Outside or Fenced; else undecided since then
-	straggle int    // applications for the peer begun under an older epoch (R4)
-	exposed  int    // flushes still due after becoming alone
-	flushes  int    // of everything, under way
-	claimed  claimState
-	saved    durable
-	lookedAt int64 // when a fenced node last read the record again
+	phase     Phase
+	reason    string
+	leave     leaving
+	rec       Record
+	version   string
+	have      bool  // rec was read
+	recAt     int64 // when its epoch was seen first
+	missing   bool  // the arbiter says that there is none
+	arb       arbiter
+	excl      exclusion
+	since     int64         // start of the present phase
+	watchAt   int64         // a lone member reads the record again (watch.go)
+	wasAlone  bool          // when it was fenced for the record: what it acknowledged may be on its store only
+	peerEnded []Incarnation // processes of the peer that its supervisor has reaped, the latest last (testimony.go)
+	holdTill  int64         // alone, and the node that was replaced may not know it yet: nothing is served before
+	unsure    uint64        // alone: the call of the arbiter that confirms this node; 0: none has to
+	renewing  bool          // the lone member that is being replaced is a former life of this node, which may not be over
+	decided   int64         // last moment this node was serving, Outside or Fenced; else undecided since then
+	straggle  int           // applications for the peer begun under an older epoch (R4)
+	exposed   int           // flushes still due after becoming alone
+	flushes   int           // of everything, under way
+	claimed   claimState
+	saved     durable
+	lookedAt  int64 // when a fenced node last read the record again
 	// recordBack: the record that was lost is there again.
 	recordBack bool
 	force      forceState
@@ -129,6 +130,7 @@ type Stats struct {
 	HealedFromJoiner                       uint64 // of Healed, those of a lone source
 	Paced                                  uint64 // writes that waited for room in the window
 	Overwritten                            uint64 // writes that waited for their host, which had written there over another session (R11e)
+	Testified                              uint64 // of Excludes, those for which the peer's supervisor had testified
 	SlowLeaves, SlowExcludes               uint64 // for slowness: this node stepped down, or excluded its peer
 	BothLate                               uint64 // checks at which both nodes were late: neither leaves
 }

@@ -233,6 +233,7 @@ func (m *Machine) enter(now int64) {
 	}
 	m.excl = exclusion{}
 	m.sync(now)
+	m.testified(now) // it may have come before the record did
 	m.pump(now)
 }
 

@@ -72,7 +72,7 @@ func (m *Machine) outside(now int64) {
 			m.reason = why
 			return
 		}
-		if !m.link.peer.speaksFor(pm) && !m.leasesOver(now) || !m.succeeds(me) && now < m.link.metAt+int64(m.cfg.Lease+m.cfg.Margin) {
+		if !m.link.peer.speaksFor(pm) && !m.hasEnded(pm.Incarnation) && !m.leasesOver(now) || !m.succeeds(me) && now < m.link.metAt+int64(m.cfg.Lease+m.cfg.Margin) {
 			return // an earlier process may still serve, there or here
 		}
 		peerKept := pm.Incarnation.Boot == m.link.peer.Incarnation.Boot && m.link.peer.Lock != LockOther
@@ -90,7 +90,7 @@ func (m *Machine) outside(now int64) {
 		return
 	}
 	// Same boot, same lock: the store is as good as the peer's.
-	if m.leasesOver(now) {
+	if m.leasesOver(now) || m.hasEnded(pm.Incarnation) && m.succeeds(me) {
 		m.claim(now)
 	}
 }

@@ -46,10 +46,11 @@ type host struct {
 	nextID   uint64
 	moving   int // transfers whose outcome is open
 
-	owed     owed
-	spare    []pair.Action
-	draining bool
-	served   bool // before the machine was given what it is given now
+	testimony testimony
+	owed      owed
+	spare     []pair.Action
+	draining  bool
+	served    bool // before the machine was given what it is given now
 
 	unanswered int64 // the arbiter has not answered this life since then; 0: it has
 
@@ -149,6 +150,10 @@ func (h *host) boot() {
 		return
 	}
 	w := h.w
+	if d := h.testimony.reaping - w.now; d > 0 { // only then is there a next process
+		w.after(d, h.boot)
+		return
+	}
 	h.run.started(w.now)
 	h.life++
 	h.unanswered = 0
@@ -250,6 +255,7 @@ func (h *host) kill(power bool) {
 	h.markDeath()
 	w.unflip()
 	h.addStats()
+	h.dies(h.disk.previous, power)
 	h.m = nil
 	h.life++
 	h.disk.copies, h.disk.coming = nil, map[[2]int]stored{}

@@ -68,6 +68,7 @@ const (
 	markGhost
 	markForced
 	markThereAndBack
+	markOldTestimony
 	markRestoredYoung
 	markFlip
 	markScrubbed
@@ -104,7 +105,7 @@ var markNames = [marks]string{
 	markPowerUnflushed: "power cut with unflushed pages", markDuplicate: "forwarded command answered twice",
 	markRedone: "forwarded command taken back and executed", markKnownByMirror: "forwarded write known by its mirror frame",
 	markOver: "process: ended without a stop", markOverAgain: "process: ended soon after it was started again",
-	markForced: "record: force", markThereAndBack: "back at its owner during the flush of an earlier checkpoint", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
+	markForced: "record: force", markOldTestimony: "a testimony comes while the next process of the node serves", markThereAndBack: "back at its owner during the flush of an earlier checkpoint", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
 	markFlip: "a block changes behind a node's back", markScrubbed: "scrub compared everything",
 	markUnansweredLone: "a lone member whose record is gone serves, for the arbiter does not answer it",
 	markGhostServes:    "a process serves on after its disk has gone",

@@ -96,6 +96,7 @@ func TestRequestedFaults(t *testing.T) {
 		{"answers stuck during a transfer", nil},
 		{"log hangs", nil},
 		{thereAndBackName, []mark{markThereAndBack}},
+		{supervisedName, []mark{markOldTestimony}},
 		{"owner dies after its partner has refused a write", nil},
 		{"snapshot during a transfer", []mark{markSnapshot, markInstant}},
 		{"snapshot while joining", []mark{markSnapshot, markSnapVoid, markInstant}},

@@ -28,9 +28,10 @@ VARIABLES arb,         \* [ep, m, v]: epoch, members, version of the arbiter's r
           wr,          \* the write under way
           seen,        \* newest value that a host knows: acknowledged or read
           next,        \* value of the next write
+          reaped,      \* <<node, incarnation>> of processes that their supervisors have reaped
           left         \* what the environment may still do
 
-vars == <<arb, late, s, sync, back, mmsg, mack, wire, wr, seen, next, left>>
+vars == <<arb, late, s, sync, back, mmsg, mack, wire, wr, seen, next, reaped, left>>
 
 Node == {"a", "b"}
 Peer(n) == IF n = "a" THEN "b" ELSE "a"
@@ -81,7 +82,7 @@ Init ==
                          ELSE [Fresh(n) EXCEPT !.phase = IF n = "a" THEN "alone" ELSE "outside", !.dur = 2, !.grace = 0]]
   /\ sync = [n \in Node |-> None] /\ back = [n \in Node |-> None]
   /\ mmsg = None /\ mack = None /\ wire = TRUE
-  /\ wr = None /\ seen = 0 /\ next = 1
+  /\ wr = None /\ seen = 0 /\ next = 1 /\ reaped = {}
   /\ left = [unk |-> MaxUnknown, drops |-> MaxDrops, crashes |-> MaxCrashes, power |-> MaxPower]
 
 (* What a change of standing does to the write under way (becomeAlone, becomeOutside, resyncStop). *)
@@ -141,7 +142,7 @@ EpochSaved(n) ==
   /\ s[n].up /\ s[n].saving
   /\ LET x == [s[n] EXCEPT !.dur = s[n].rec.ep, !.saving = FALSE] IN
      Put(n, IF Bug = "serve before the epoch is durable" THEN x ELSE Enter(x, n))
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, reaped, left>>
 
 -----------------------------------------------------------------------------
 (* The arbiter. A compare-and-swap is sent, then served or given up, then answered, or its answer is lost. A read is served when
@@ -156,7 +157,7 @@ Get(n) ==
   /\ \/ s[n].phase = "starting" \/ s[n].need \/ s[n].doubt
      \/ s[n].phase = "alone" /\ Rec(arb) # s[n].rec /\ ~s[n].saving \* Machine.watch; reading its own record would change nothing
   /\ Put(n, [s[n] EXCEPT !.ask = Reading])
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, reaped, left>>
 
 Free(x) == x.up /\ x.ask.st = "idle" /\ ~x.doubt /\ ~x.saving
 
@@ -165,7 +166,20 @@ ExcludeCas(n) ==
   /\ Free(s[n]) /\ s[n].phase = "paired" /\ s[n].ex.on /\ s[n].rec.ep < MaxEpoch
   /\ s[n].ex.cons \/ s[n].grace = 0 \/ Bug = "exclude without the wait"
   /\ Put(n, Cas([s[n] EXCEPT !.ex.sent = TRUE], Only(n, s[n].inc, s[n].rec.ep + 1)))
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, reaped, left>>
+
+(* Machine.hasEnded. A testimony may be late by any time: a node that is about to use it may also not have it yet, for no action has
+   to be taken. *)
+HasEnded(p, inc) == <<p, inc>> \in reaped \/ (Bug = "a testimony counts against every process of the node" /\ \E r \in reaped : r[1] = p)
+
+(* Machine.testified: the record names a process that its supervisor has reaped. *)
+Testified(n) ==
+  LET p == Peer(n)
+      x == s[n]
+  IN /\ x.up /\ x.phase = "paired" /\ ~x.saving /\ ~x.ex.cons
+     /\ HasEnded(p, x.rec.m[p])
+     /\ Put(n, Exclude(x, TRUE))
+     /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, reaped, left>>
 
 (* Machine.outside and claim, the flush before it included. *)
 MayClaim(n) ==
@@ -182,16 +196,16 @@ MayClaim(n) ==
            /\ LET peerKept == x.rec.m[p][1] = i.inc[1] IN
               /\ (kept /\ ~peerKept) \/ (kept = peerKept /\ n = "a")
               \* Machine.leasesOver, succeeds: a former process of either node may still run in another machine.
-              /\ (kept /\ peerKept) \/ x.cw = 0 \/ Bug = "a claim forgets a former process"
+              /\ (kept /\ (peerKept \/ HasEnded(p, x.rec.m[p]))) \/ x.cw = 0 \/ Bug = "a claim forgets a former process"
         \/ /\ ~(x.lk /\ i # None)
            /\ kept \/ Bug = "a rebooted node claims alone"
-           /\ x.cw = 0 \/ Bug = "a restarted node claims at once"
+           /\ x.cw = 0 \/ (kept /\ HasEnded(p, x.rec.m[p])) \/ Bug = "a restarted node claims at once"
 
 Claim(n) ==
   /\ Free(s[n]) /\ MayClaim(n) /\ s[n].rec.ep < MaxEpoch
   /\ Put(n, Cas([s[n] EXCEPT !.disk = IF Bug = "claim without the flush" THEN @ ELSE s[n].data, !.fl = s[n].rec.ep + 1],
                 Only(n, s[n].inc, s[n].rec.ep + 1)))
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, reaped, left>>
 
 Apply(want, v) ==
   IF v = arb.v \/ Bug = "the arbiter does not compare"
@@ -203,7 +217,7 @@ Serve(n) ==
   /\ LET c == s[n].ask IN
           /\ Apply(c.want, c.v)
           /\ s' = [s EXCEPT ![n].ask = [st |-> "casreply", ok |-> c.v = arb.v, rec |-> c.want, v |-> arb.v + 1]]
-  /\ UNCHANGED <<late, sync, back, mmsg, mack, wire, wr, seen, next, left>>
+  /\ UNCHANGED <<late, sync, back, mmsg, mack, wire, wr, seen, next, reaped, left>>
 
 (* Machine.ArbiterDone with an answer. *)
 Answered(n) ==
@@ -214,7 +228,7 @@ Answered(n) ==
                ELSE IF x.doubt /\ c.rec = x.rec /\ Bug # "no successor bars a late write"
                     THEN Cas([x EXCEPT !.doubt = FALSE, !.ver = c.v], x.rec)          \* bar a write that may yet land
                ELSE OnRecord([x EXCEPT !.doubt = FALSE], n, c.rec, c.v))
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, reaped, left>>
 
 (* Machine.ArbiterDone with Unknown: a write that was not served yet may land later, or never. *)
 Unknown(n) ==
@@ -222,12 +236,12 @@ Unknown(n) ==
   /\ late' = IF s[n].ask.st = "cas" THEN late \cup {[want |-> s[n].ask.want, v |-> s[n].ask.v]} ELSE late
   /\ Put(n, [s[n] EXCEPT !.ask = Idle, !.doubt = @ \/ s[n].ask.st \in {"cas", "casreply"}, !.need = TRUE])
   /\ left' = [left EXCEPT !.unk = @ - 1]
-  /\ UNCHANGED <<arb, sync, back, mmsg, mack, wire, seen, next>>
+  /\ UNCHANGED <<arb, sync, back, mmsg, mack, wire, seen, next, reaped>>
 
 Land(l) ==
   /\ late' = late \ {l}
   /\ Apply(l.want, l.v)
-  /\ UNCHANGED <<s, sync, back, mmsg, mack, wire, wr, seen, next, left>>
+  /\ UNCHANGED <<s, sync, back, mmsg, mack, wire, wr, seen, next, reaped, left>>
 
 -----------------------------------------------------------------------------
 (* Time. *)
@@ -239,7 +253,7 @@ Tick ==
   /\ s' = [n \in Node |-> [s[n] EXCEPT !.lease = Dec(@), !.grace = Dec(@), !.cw = Dec(@), !.adm = Dec(@), !.gh = Dec(@)]]
   /\ back' = Older(back)
   /\ <<s, back>> # <<s', back'>>
-  /\ UNCHANGED <<arb, late, sync, mmsg, mack, wire, wr, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, mmsg, mack, wire, wr, seen, next, reaped, left>>
 
 -----------------------------------------------------------------------------
 (* The link. *)
@@ -261,7 +275,7 @@ SendSync(n) ==
         \/ y.phase = "paired" /\ ~y.agreed
         \/ i.ep > y.rec.ep
      /\ sync' = [sync EXCEPT ![n] = [said |-> i, echo |-> Echo(s[n])]]
-     /\ UNCHANGED <<arb, late, s, back, mmsg, mack, wire, wr, seen, next, left>>
+     /\ UNCHANGED <<arb, late, s, back, mmsg, mack, wire, wr, seen, next, reaped, left>>
 
 (* Machine.agree *)
 Agree(x) == [x EXCEPT !.ex = NoExcl, !.agreed = TRUE]
@@ -275,7 +289,7 @@ RecvSync(n) ==
          idle == ~x.ex.sent /\ ~x.ex.cons
          y == IF x.phase # "paired" \/ x.saving THEN x
               ELSE IF i.inc # x.rec.m[Peer(n)]
-                   THEN Exclude(x, i.inc[1] = x.rec.m[Peer(n)][1] \/ Bug = "an equal store id is consent") \* SyncInfo.speaksFor
+                   THEN Exclude(x, i.inc[1] = x.rec.m[Peer(n)][1] \/ HasEnded(Peer(n), x.rec.m[Peer(n)]) \/ Bug = "an equal store id is consent") \* SyncInfo.speaksFor
               ELSE IF i.phase # "paired" \/ i.ep # x.rec.ep THEN x
               ELSE IF x.ex.on
                    THEN IF (idle \/ Bug = "an exclude that was sent is called off") /\ echo = x.exn
@@ -284,7 +298,7 @@ RecvSync(n) ==
               ELSE IF ~x.agreed /\ i.ex = 0 THEN Agree(x) ELSE x
      IN Put(n, y)
   /\ sync' = [sync EXCEPT ![Peer(n)] = None]
-  /\ UNCHANGED <<arb, late, back, mmsg, mack, wire, seen, next, left>>
+  /\ UNCHANGED <<arb, late, back, mmsg, mack, wire, seen, next, reaped, left>>
 
 (* tickLink and Machine.onBeat: the answer gives the sender a lease that runs from when it sent the heartbeat, and gives the
    answering node a wait before it may exclude. A heartbeat that arrives late only makes that wait longer, so it arrives at once
@@ -300,7 +314,7 @@ Beat(n) ==
      /\ ok
      /\ back' = [back EXCEPT ![n] = [ep |-> x.rec.ep, age |-> 0]]
      /\ s' = IF Bug # "an excluder answers heartbeats" \/ ~y.ex.on THEN [s EXCEPT ![p].grace = T + M] ELSE s
-     /\ UNCHANGED <<arb, late, sync, mmsg, mack, wire, wr, seen, next, left>>
+     /\ UNCHANGED <<arb, late, sync, mmsg, mack, wire, wr, seen, next, reaped, left>>
 
 (* Machine.onBeatAck: the lease runs from when the heartbeat was sent. *)
 RecvAck(n) ==
@@ -308,13 +322,13 @@ RecvAck(n) ==
   /\ back' = [back EXCEPT ![n] = None]
   /\ s' = IF s[n].phase = "paired" /\ back[n].ep = s[n].rec.ep /\ s[n].agreed
           THEN [s EXCEPT ![n].lease = Max(@, IF Bug = "the lease runs from the answer" THEN T ELSE T - back[n].age)] ELSE s
-  /\ UNCHANGED <<arb, late, sync, mmsg, mack, wire, wr, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, mmsg, mack, wire, wr, seen, next, reaped, left>>
 
 (* Machine.exclude for any reason: silence, a mirrored write unanswered. *)
 GiveUp(n) ==
   /\ s[n].up /\ s[n].phase = "paired" /\ ~s[n].ex.on /\ ~s[n].saving /\ s[n].exn < MaxExcl(n)
   /\ Put(n, Exclude(s[n], FALSE))
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, reaped, left>>
 
 Quiet == sync' = [n \in Node |-> None] /\ back' = [n \in Node |-> None]
          /\ mmsg' = None /\ mack' = None
@@ -322,21 +336,21 @@ Quiet == sync' = [n \in Node |-> None] /\ back' = [n \in Node |-> None]
 Break ==
   /\ wire /\ left.drops > 0
   /\ wire' = FALSE /\ Quiet /\ left' = [left EXCEPT !.drops = @ - 1]
-  /\ UNCHANGED <<arb, late, s, wr, seen, next>>
+  /\ UNCHANGED <<arb, late, s, wr, seen, next, reaped>>
 
 (* Machine.LinkDown *)
 LinkDown(n) ==
   /\ s[n].up /\ s[n].lk /\ ~wire
   /\ s[n].phase = "paired" => s[n].ex.on \/ s[n].exn < MaxExcl(n)
-  /\ Put(n, ResyncStop(Exclude([s[n] EXCEPT !.lk = FALSE, !.agreed = FALSE, !.info = None, !.joined = FALSE], FALSE)))
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
+  /\ Put(n, ResyncStop(Exclude([s[n] EXCEPT !.lk = FALSE, !.agreed = FALSE, !.info = None, !.joined = FALSE], Bug = "a connection that was reset counts as a testimony")))
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, reaped, left>>
 
 LinkUp ==
   /\ \A n \in Node : s[n].up /\ ~s[n].lk
   /\ wire' = TRUE
   /\ s' = [n \in Node |-> [s[n] EXCEPT !.lk = TRUE, !.agreed = FALSE, !.info = None,
                                         !.cw = IF s[n].phase \in {"starting", "outside"} THEN Max(@, T + M) ELSE @]]
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wr, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wr, seen, next, reaped, left>>
 
 -----------------------------------------------------------------------------
 (* Crash of a process, or of a machine: then data that was only in the page cache may be lost. At most one machine loses its
@@ -350,6 +364,7 @@ Crash(n, power) ==
      \E gh \in IF power /\ s[n].phase = "paired" /\ Serving(n) THEN {0, s[n].lease} ELSE {s[n].gh} :
      Put(n, [s[n] EXCEPT !.up = FALSE, !.data = kept, !.gh = gh, !.inc = IF power THEN <<@[1] + 1, @[2]>> ELSE @])
   /\ wire' = FALSE /\ Quiet
+  /\ reaped' = IF power THEN {r \in reaped : r[1] # n} ELSE reaped \cup {<<n, s[n].inc>>} \* a supervisor ends with its machine
   /\ UNCHANGED <<arb, seen, next>>
 
 Restart(n) ==
@@ -357,7 +372,7 @@ Restart(n) ==
   /\ Put(n, [Fresh(n) EXCEPT !.inc = <<s[n].inc[1], s[n].inc[2] + 1>>, !.phase = "starting", !.rec = [ep |-> 0, m |-> [x \in Node |-> Nobody]],
                              !.ver = 0, !.dur = s[n].dur, !.lk = FALSE, !.cw = 2 * T + M, !.own = s[n].own, !.exn = s[n].exn,
                              !.data = s[n].data, !.disk = s[n].disk, !.fl = s[n].fl, !.gh = s[n].gh])
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, reaped, left>>
 
 -----------------------------------------------------------------------------
 (* One block, one write at a time. *)
@@ -371,7 +386,7 @@ StartWrite(n) ==
      THEN /\ wr' = [n |-> n, v |-> next, st |-> "mirror", dur |-> FALSE]
           /\ mmsg' = IF Live(n) THEN [to |-> Peer(n), v |-> next, ep |-> s[n].rec.ep, dur |-> Admitting(s[n])] ELSE None
      ELSE wr' = [n |-> n, v |-> next, st |-> "store", dur |-> FALSE] /\ UNCHANGED mmsg
-  /\ UNCHANGED <<arb, late, s, sync, back, mack, wire, seen, left>>
+  /\ UNCHANGED <<arb, late, s, sync, back, mack, wire, seen, reaped, left>>
 
 (* Machine.onMirror *)
 MirrorApply(n) ==
@@ -385,14 +400,14 @@ MirrorApply(n) ==
      /\ IF takes THEN /\ s' = [s EXCEPT ![n].data = mmsg.v, ![n].disk = IF mmsg.dur THEN mmsg.v ELSE @]
                       /\ mack' = [to |-> Peer(n), v |-> mmsg.v, ep |-> x.rec.ep]
         ELSE UNCHANGED <<s, mack>>
-     /\ UNCHANGED <<arb, late, sync, back, wire, wr, seen, next, left>>
+     /\ UNCHANGED <<arb, late, sync, back, wire, wr, seen, next, reaped, left>>
 
 MirrorAck(n) ==
   /\ Live(n) /\ mack # None /\ mack.to = n
   /\ mack' = None
   /\ wr' = IF wr # None /\ wr.n = n /\ wr.st = "mirror" /\ wr.v = mack.v /\ mack.ep = s[n].rec.ep /\ ~s[n].saving
            THEN [wr EXCEPT !.st = "store"] ELSE wr
-  /\ UNCHANGED <<arb, late, s, sync, back, mmsg, wire, seen, next, left>>
+  /\ UNCHANGED <<arb, late, s, sync, back, mmsg, wire, seen, next, reaped, left>>
 
 (* Machine.storeWrite, StoreDone *)
 StoreDone ==
@@ -400,27 +415,27 @@ StoreDone ==
   /\ LET d == Durable(wr.n) IN
      /\ wr' = [wr EXCEPT !.st = "answer", !.dur = d]
      /\ s' = [s EXCEPT ![wr.n].data = wr.v, ![wr.n].disk = IF d THEN wr.v ELSE @]
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, reaped, left>>
 
 (* Machine.answer *)
 Answer ==
   /\ wr # None /\ wr.st = "answer" /\ Serving(wr.n)
   /\ s[wr.n].phase = "alone" /\ s[wr.n].exposed => wr.dur
   /\ seen' = Max(seen, wr.v) /\ wr' = None
-  /\ UNCHANGED <<arb, late, s, sync, back, mmsg, mack, wire, next, left>>
+  /\ UNCHANGED <<arb, late, s, sync, back, mmsg, mack, wire, next, reaped, left>>
 
 (* A read waits for the range lock, which a write holds until its status is sent. *)
 Read(n) ==
   /\ Serving(n) /\ Owns(n) /\ NoWriteAt(n) /\ s[n].data > seen
   /\ s[n].phase = "alone" => ~s[n].exposed
   /\ seen' = s[n].data
-  /\ UNCHANGED <<arb, late, s, sync, back, mmsg, mack, wire, wr, next, left>>
+  /\ UNCHANGED <<arb, late, s, sync, back, mmsg, mack, wire, wr, next, reaped, left>>
 
 (* Machine.SelfFlushed after becomeAlone *)
 Flushed(n) ==
   /\ s[n].up /\ s[n].exposed
   /\ s' = [s EXCEPT ![n].exposed = FALSE, ![n].disk = s[n].data, ![n].fl = s[n].rec.ep]
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, wr, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, wr, seen, next, reaped, left>>
 
 -----------------------------------------------------------------------------
 (* Readmission. *)
@@ -436,28 +451,28 @@ ResyncBegin(n) ==
   /\ JoinerReady(n) /\ s[p].phase = "outside" /\ ~s[p].saving /\ s[p].rec = s[n].rec
   /\ wr = None
   /\ s' = [s EXCEPT ![n].rs = "copy", ![p].joined = TRUE, ![p].own = n]
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, wr, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, wr, seen, next, reaped, left>>
 
 (* The copy under the range lock, then everything durable at the joiner. *)
 ResyncCopy(n) ==
   LET p == Peer(n) IN
   /\ Live(n) /\ Live(p) /\ s[n].phase = "alone" /\ s[n].rs = "copy" /\ s[p].joined /\ wr = None
   /\ s' = [s EXCEPT ![n].rs = "admit", ![p].data = s[n].data, ![p].disk = s[n].data]
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, wr, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, wr, seen, next, reaped, left>>
 
 Admit(n) ==
   /\ Free(s[n]) /\ s[n].phase = "alone" /\ Admitting(s[n]) /\ ~s[n].stopped /\ s[n].info # None /\ s[n].rec.ep < MaxEpoch
   /\ s[n].adm = 0
   /\ Put(n, Cas([s[n] EXCEPT !.adm = Grant, !.rq = TRUE],
                 [ep |-> s[n].rec.ep + 1, m |-> [x \in Node |-> IF x = n THEN s[n].inc ELSE s[n].info.inc]]))
-  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, left>>
+  /\ UNCHANGED <<arb, late, sync, back, mmsg, mack, wire, seen, next, reaped, left>>
 
 -----------------------------------------------------------------------------
 Next ==
   \/ Tick \/ Break \/ LinkUp \/ StoreDone \/ Answer
   \/ \E l \in late : Land(l)
   \/ \E n \in Node : \/ EpochSaved(n) \/ Get(n) \/ ExcludeCas(n) \/ Claim(n) \/ Serve(n) \/ Answered(n) \/ Unknown(n)
-                     \/ SendSync(n) \/ RecvSync(n) \/ Beat(n) \/ RecvAck(n) \/ GiveUp(n) \/ LinkDown(n)
+                     \/ SendSync(n) \/ RecvSync(n) \/ Beat(n) \/ RecvAck(n) \/ GiveUp(n) \/ LinkDown(n) \/ Testified(n)
                      \/ Crash(n, FALSE) \/ Crash(n, TRUE) \/ Restart(n)
                      \/ StartWrite(n) \/ MirrorApply(n) \/ MirrorAck(n) \/ Read(n) \/ Flushed(n)
                      \/ ResyncBegin(n) \/ ResyncCopy(n) \/ Admit(n)

@@ -46,6 +46,9 @@ var bugs = plain(slices.Concat(machineBugs, copyBugs, cutBugs))
 // after its repetition; R11a is what protects a host that returns an error instead.
 var withoutR11e = mutate.Edit{File: "beside.go", Old: "return !u.wrote.calm(o.Cmd, o.Cmd.Liveness.At())", New: "return false"}
 
+// supervised histories have a supervisor for each node, and kills.
+var supervised = []string{"-with", "killed under a supervisor"}
+
 var machineBugs = []bug{
 	{rule: "R1", name: "ack before the mirror answers", file: "write.go",
 		old: "\t\to.stage = stMirror\n\t\tm.ops[o.id] = o\n\t\tm.sendMirror(o)\n\t\treturn\n", new: "\t\tm.sendMirror(o)\n"},
@@ -246,8 +249,18 @@ var machineBugs = []bug{
 		old: "s.Store == member.Store && s.Incarnation.Boot == member.Incarnation.Boot &&", new: "s.Store == member.Store &&"},
 	{rule: "R2b", name: "another lock under the same boot is consent", file: "holder.go", flags: []string{"-with", "disk moved"},
 		old: "member.Incarnation.Boot && s.Lock == LockSame", new: "member.Incarnation.Boot"},
+	{rule: "R2b", name: "a testimony counts against every process of the node", file: "testimony.go", flags: supervised,
+		old: "func (m *Machine) hasEnded(inc Incarnation) bool { return slices.Contains(m.peerEnded, inc) }", new: "func (m *Machine) hasEnded(inc Incarnation) bool { return slices.Contains(m.peerEnded, inc) || len(m.peerEnded) > 1 }"},
+	{rule: "R2b", name: "a connection that was reset counts as a testimony", file: "link.go",
+		old: "m.exclude(now, \"link down\", false, delay)", new: "m.exclude(now, \"link down\", reset, delay)"},
+	{player: runtimes, rule: "R2b", name: "the supervisor reports a process that is stopped", file: "host.go", flags: []string{"-with", "killed under a supervisor,stop"},
+		old: "\th.frozen = w.now + d\n\tw.after(d, func() { h.thaw(life) })", new: "\th.frozen = w.now + d\n\tw.after(d, func() { h.thaw(life) })\n\th.testimony.ended = append(h.testimony.ended, h.disk.previous)\n\th.testify(h.testimony.life, true)"},
+	{player: runtimes, rule: "R2b", name: "the supervisor gives two processes the same nonce", file: "host.go", flags: supervised,
+		old: "Nonce: w.rnd.Uint64() | 1}\n", new: "Nonce: w.rnd.Uint64() | 1}\n\tif n := len(h.testimony.ended); n > 0 {\n\t\tinc = h.testimony.ended[n-1]\n\t}\n"},
+	{player: runtimes, rule: "R2b", name: "the supervisor reports a process that continues with another copy of the disk", file: "testimony.go", flags: []string{"-with", "killed under a supervisor,disk moved"},
+		old: "if !w.supervised() || slices.ContainsFunc(w.ghosts, func(g *ghost) bool { return g.m == h.m }) {", new: "if !w.supervised() {"},
 	{rule: "R2b", name: "both restarted, and the lease of a former process is not waited for", file: "outside.go", flags: []string{"-with", "disk moved"},
-		old: "if !m.link.peer.speaksFor(pm) && !m.leasesOver(now) || !m.succeeds(me) &&", new: "if false &&"},
+		old: "if !m.link.peer.speaksFor(pm) && !m.hasEnded(pm.Incarnation) && !m.leasesOver(now) || !m.succeeds(me) &&", new: "if false &&"},
 	{rule: "R2b", name: "a lone member's next life elsewhere serves at once", file: "outside.go", flags: []string{"-with", "disk moved"},
 		old: "m.renewing = m.replacing(me)", new: "m.renewing = false"},
 	{rule: "R2b", name: "the wait for a former life is forgotten by a restart", file: "holder.go", seeds: 8000, flags: []string{"-with", "disk moved,both killed,kill"},
