@@ -17,6 +17,7 @@ import (
 
 	"github.com/gemel-storage/gemel/dataplane/balance"
 	"github.com/gemel-storage/gemel/dataplane/node"
+	"github.com/gemel-storage/gemel/dataplane/supervise"
 	"github.com/gemel-storage/gemel/internal/cli"
 	"github.com/gemel-storage/gemel/internal/exits"
 	"github.com/gemel-storage/gemel/internal/memlimit"
@@ -47,6 +48,9 @@ Exit codes:
   2  the process crashed
   3  the node stopped serving (its disk failed, or it was fenced): start it again, after a wait that doubles up to five
      minutes; the other node then copies its data to it automatically
+With --supervisor-listen, the process that is started here is a supervisor: it starts the node's process, and again after a crash,
+at once, then after 1 s, 2 s, up to 60 s. It ends with the exit code of a node's process that did not crash. SIGTERM is passed on.
+
 With 1 and 3 the message is also written to --termination-message-path, where Kubernetes shows it.
 
 The commands below use the control API of a running node.`,
@@ -69,6 +73,12 @@ The commands below use the control API of a running node.`,
 				return err
 			}
 			cfg.Logger = log.With("node", cfg.Node)
+			if cfg.Life, err = supervise.Supervised(); err != nil {
+				return err
+			}
+			if cfg.SupervisorListen != "" && cfg.Life == nil {
+				return runSupervisor(cmd.Context(), &cfg)
+			}
 			stayResident(cfg.Logger)
 			defer memlimit.Follow(cmd.Context(), cfg.Logger)()
 			n, err := node.New(cfg)
@@ -94,7 +104,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	cmd := Command()
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
-	if err != nil {
+	if err != nil && !said(err) {
 		fmt.Fprintln(stderr, "gemel-target:", err)
 	}
 	return code(err)
@@ -108,13 +118,17 @@ func code(err error) int {
 	case errors.Is(err, node.ErrLeft):
 		return exits.Left
 	}
+	var e ended
+	if errors.As(err, &e) {
+		return int(e)
+	}
 	return exits.Failed
 }
 
 // lastWords leaves an error where Kubernetes looks for it.
 func lastWords(path string, err error) error {
-	if err == nil {
-		return nil
+	if err == nil || said(err) {
+		return err
 	}
 	return errors.Join(err, exits.LastWords(path, err.Error()))
 }
@@ -146,6 +160,8 @@ func addFlags(f *pflag.FlagSet, c *node.Config) {
 	f.StringArrayVar(&c.Portals, "portal", nil, `advertised portal, "a=host:port" or "b=host:port" (repeatable; required for both nodes)`)
 	f.StringVar(&c.LinkListen, "link-listen", "", "node a: host:port to accept the link from node b on")
 	f.StringVar(&c.LinkPeer, "link-peer", "", "node b: host:port of node a's --link-listen")
+	f.StringVar(&c.SupervisorListen, "supervisor-listen", "", "run the node under a supervisor, which starts the node's process again when it crashes and, at this host:port, reports to the other node that the process has ended; without a supervisor the other node waits for the lease")
+	f.StringVar(&c.PeerSupervisor, "peer-supervisor", "", "host:port of the other node's --supervisor-listen")
 	f.StringVar(&c.ControlListen, "control-listen", "", "host:port of the gRPC control API")
 	f.StringVar(&c.MetricsListen, "metrics-listen", "", "host:port of /metrics, /healthz and /readyz; empty: none")
 	f.BoolVar(&c.Profiling, "profiling", false, "serve profiles of Go's runtime, of waits for locks too, at /debug/pprof/ of --metrics-listen, to everyone who can reach that address")

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/iscsi"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/store"
+	"github.com/gemel-storage/gemel/dataplane/supervise"
 )
 
 // Config of a node. Names are those of the flags of gemel-target; every error names the field.
@@ -34,13 +36,17 @@ type Config struct {
 	Kubeconfig       string   `json:"kubeconfig"`        // lease: how to reach the API server; empty: as a pod does
 	ArbiterEndpoints []string `json:"arbiter-endpoints"` // lease: URLs of API servers beside that one
 
-	ISCSIListen   []string `json:"iscsi-listen"`   // host:port
-	Portals       []string `json:"portals"`        // advertised, "a=host:port" and "b=host:port", any number
-	LinkListen    string   `json:"link-listen"`    // node a
-	LinkPeer      string   `json:"link-peer"`      // node b: node a's link address
-	ControlListen string   `json:"control-listen"` // gRPC
-	MetricsListen string   `json:"metrics-listen"` // /metrics, /healthz, /readyz; empty: none
-	Profiling     bool     `json:"profiling"`      // /debug/pprof there, too
+	ISCSIListen []string `json:"iscsi-listen"` // host:port
+	Portals     []string `json:"portals"`      // advertised, "a=host:port" and "b=host:port", any number
+	LinkListen  string   `json:"link-listen"`  // node a
+	LinkPeer    string   `json:"link-peer"`    // node b: node a's link address
+	// SupervisorListen makes the process that has it a supervisor, unless a supervisor started it.
+	SupervisorListen string `json:"supervisor-listen"`
+	PeerSupervisor   string `json:"peer-supervisor"` // the other node's SupervisorListen; empty: it has none
+
+	ControlListen string `json:"control-listen"` // gRPC
+	MetricsListen string `json:"metrics-listen"` // /metrics, /healthz, /readyz; empty: none
+	Profiling     bool   `json:"profiling"`      // /debug/pprof there, too
 
 	TLSCert string `json:"tls-cert"` // PEM files; all three or none
 	TLSKey  string `json:"tls-key"`
@@ -69,7 +75,8 @@ type Config struct {
 	Faults store.FaultFunc  `json:"-"` // of the store; tests
 	Cached store.CachedFunc `json:"-"` // which reads the page cache answers, where there are Faults; tests
 
-	Outside Outside `json:"-"`
+	Life    *supervise.Life `json:"-"` // what this process's supervisor gave it; nil: it has none
+	Outside Outside         `json:"-"`
 }
 
 // Duration reads "500ms" from a configuration file.
@@ -146,6 +153,12 @@ func (c *Config) Validate() error {
 	if c.LinkPeer != "" {
 		add(c.checkAddr("link-peer", c.LinkPeer, true))
 	}
+	if c.SupervisorListen != "" {
+		add(c.checkAddr("supervisor-listen", c.SupervisorListen, true))
+	}
+	if c.PeerSupervisor != "" {
+		add(c.checkAddr("peer-supervisor", c.PeerSupervisor, true))
+	}
 	if c.Profiling && c.MetricsListen == "" {
 		add(bad("profiling", "profiles are served at metrics-listen, which is empty: set it, or leave profiling out"))
 	}
@@ -213,6 +226,26 @@ func (c *Config) checkAddr(field, addr string, secured bool) error {
 		}
 	}
 	return nil
+}
+
+// Supervisor is the supervisor of this node. The configuration must be valid.
+func (c *Config) Supervisor(ctx context.Context) (supervise.Config, error) {
+	out := supervise.Config{Cluster: c.Cluster, Pair: c.Pair, Node: c.Node, Logger: c.Logger}
+	o := c.Outside
+	if err := o.defaults(); err != nil {
+		return out, err
+	}
+	out.Boot = o.Boot
+	var err error
+	if c.TLSCert != "" {
+		if out.TLS, err = loadTLS(c); err != nil {
+			return out, err
+		}
+	}
+	if out.Listen, err = o.Listen(ctx, "tcp", c.SupervisorListen); err != nil {
+		return out, bad("supervisor-listen", "%v", err)
+	}
+	return out, nil
 }
 
 // TargetIQN is the one target name of a pair.

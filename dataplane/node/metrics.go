@@ -194,6 +194,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(descDrained, stands, name)
 	}
 	n.chair.collect(count, gauge)
+	n.collectSupervisors(count, gauge)
 	n.seen.warm.collect(count)
 	gauge(descSessions, float64(len(n.iscsi.Sessions())))
 	used, limit := n.iscsi.Memory()

@@ -21,6 +21,7 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 	"github.com/gemel-storage/gemel/dataplane/store"
+	"github.com/gemel-storage/gemel/dataplane/supervise"
 	"github.com/gemel-storage/gemel/internal/certfiles"
 	"github.com/gemel-storage/gemel/internal/longlock"
 )
@@ -81,6 +82,8 @@ type peer struct {
 	linkN    atomic.Uint64 // the number of the present link
 	applies  tally         // store work for the peer of the present link
 	capacity atomic.Pointer[capacity]
+
+	supervisor *supervise.Follower // nil: none is configured
 }
 
 // Send implements scsi.Sender.
@@ -186,6 +189,9 @@ func New(cfg Config) (_ *Node, err error) {
 	}
 	untrusted = cmp.Or(untrusted, doubt)
 	inc := pair.Incarnation{Boot: cfg.Outside.Boot, Nonce: rand.Uint64() | 1}
+	if cfg.Life != nil {
+		inc.Nonce = cfg.Life.Nonce
+	}
 	if err = n.saveIncarnation(inc); err != nil {
 		return nil, err
 	}
@@ -290,6 +296,8 @@ func (n *Node) serveUntil(ctx context.Context) error {
 		m.Start(now)
 	})
 	n.run.wg.Go(n.tickLoop)
+	n.followSupervisor()
+	n.tellOfCrash()
 	linkCtx, stopLink := context.WithCancel(n.run.ctx)
 	defer stopLink()
 	n.run.wg.Go(func() { _ = n.peer.link.Run(linkCtx) })

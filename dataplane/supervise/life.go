@@ -1,0 +1,61 @@
+package supervise
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// Life is what a supervisor gives the process that it starts.
+type Life struct {
+	Nonce   uint64 `json:"nonce"`   // of the incarnation, never given again
+	Crashes uint64 `json:"crashes"` // of the processes before it
+	Last    string `json:"last"`    // how the one right before it ended, if that was a crash
+}
+
+// variable hands a Life over. Whoever has the same environment without being the process, such as a
+// command in the container, does not have the pipe.
+const variable = "GEMEL_SUPERVISED"
+
+// pipe is the descriptor that ends with the supervisor.
+const pipe = 3
+
+func (l *Life) environ() (out []string) {
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, variable+"=") {
+			out = append(out, v)
+		}
+	}
+	raw, err := json.Marshal(l)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return append(out, variable+"="+string(raw))
+}
+
+// Supervised returns the life that a supervisor has given this process, nil if there is none. The
+// process is killed from then on when its supervisor ends.
+func Supervised() (*Life, error) {
+	text, ok := os.LookupEnv(variable)
+	if !ok {
+		return nil, nil
+	}
+	l := &Life{}
+	if err := json.Unmarshal([]byte(text), l); err != nil || l.Nonce == 0 {
+		return nil, fmt.Errorf("%s: %q is not what a supervisor sets: unset it", variable, text)
+	}
+	syscall.CloseOnExec(pipe)
+	f := os.NewFile(pipe, "supervisor")
+	st, err := f.Stat()
+	if err != nil || st.Mode()&os.ModeNamedPipe == 0 {
+		return nil, fmt.Errorf("%s is set, and descriptor %d is no pipe of a supervisor: unset it", variable, pipe)
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, f) // nothing is sent: it returns when the supervisor has ended
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}()
+	return l, nil
+}
