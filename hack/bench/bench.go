@@ -37,6 +37,7 @@ type bench struct {
 const (
 	sysDefault    = "default"    // mirrored, mutual TLS, XFS
 	sysEvents     = "events"     // the default case once more, for what restarts its nodes: it has few LUNs to compare afterwards
+	sysSupervised = "supervised" // like events, and each node has a supervisor
 	sysPlain      = "plain"      // without TLS on the link
 	sysTmpFS      = "tmpfs"      // in memory
 	sysUnchecked  = "unchecked"  // without checksums of blocks
@@ -131,6 +132,8 @@ func (b *bench) pair(ctx context.Context, name string) (*rig.Pair, error) {
 	case sysDefault:
 		o.Unmirrored = b.o.size
 	case sysEvents:
+	case sysSupervised:
+		o.Supervisors = true
 	case sysPlain:
 		o.Plain = true
 	case sysUnchecked, sysTwin:

@@ -21,7 +21,9 @@ func eventCases() []testCase {
 		{name: "write_during_snapshot_ms", uses: []string{sysEvents}, run: duringSnapshot},
 		{name: "transfer_pause_ms", quick: true, uses: []string{sysEvents}, run: transferPause},
 		{name: "transfer_pause_100_ms", asked: true, uses: []string{sysEvents}, run: hundredTransfers},
-		{name: "crash_pause_ms", quick: true, uses: []string{sysEvents}, run: crashPause},
+		{name: "crash_pause_ms", quick: true, uses: []string{sysSupervised}, run: crashPause},
+		{name: "node_killed_pause_ms", quick: true, uses: []string{sysSupervised}, run: killPause},
+		{name: "node_silent_pause_ms", uses: []string{sysSupervised}, run: silentPause},
 	}
 }
 
@@ -310,29 +312,4 @@ func transferPause(ctx context.Context, b *bench, c testCase) ([]results.Row, er
 		return nil, err
 	}
 	return []results.Row{eventRow(c.name, seen, "ownership moves in a planned way")}, nil
-}
-
-func crashPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-	p, l, s, err := b.eventLUN(ctx, "crashed", 128<<20)
-	if err != nil {
-		return nil, err
-	}
-	if err := l.Transfer(ctx, "a"); err != nil {
-		return nil, err
-	}
-	seen, err := pauses(ctx, s, (b.events()+1)/2, func(context.Context, int) error { return p.Kill(0) }, func(ctx context.Context, _ int) error {
-		if err := p.StartNode(0); err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeout(ctx, wholeLimit)
-		defer cancel()
-		if err := p.WaitInSync(ctx); err != nil {
-			return err
-		}
-		return l.Transfer(ctx, "a")
-	})
-	if err != nil {
-		return nil, err
-	}
-	return []results.Row{eventRow(c.name, seen, "the owner is killed")}, nil
 }

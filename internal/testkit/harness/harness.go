@@ -51,6 +51,9 @@ type Options struct {
 	// Supervised nodes are started again, after a back-off, when their processes have ended because
 	// they left.
 	Supervised bool
+	// Supervisors are processes of their own, which start a node's process again when it crashes,
+	// and report its end to the other node: PID and Kill concern the supervisor, Crash the process.
+	Supervisors bool
 	// InCluster and Name of the pair; default Cluster and PairName.
 	InCluster, Name string
 }
@@ -59,7 +62,8 @@ type Options struct {
 // and what brings a process there. Beyond loopback the nodes need certificates (Options.PerNode).
 type Network struct {
 	ISCSI, Control, Metrics [2]string
-	Link                    string // node a's
+	Supervisor              [2]string // needed for Options.Supervisors only
+	Link                    string    // node a's
 	// Portals are where hosts reach the nodes; default ISCSI.
 	Portals [2]string
 	// Enter is called on the thread that starts a node's process, which is not used for anything
@@ -74,6 +78,7 @@ type Pair struct {
 	Options
 	ISCSI, Control, Metrics [2]string // host:port; a node that is started again may be given another
 	portals                 [2]string
+	supervisor              [2]string
 	link                    string
 	clients                 [2]*grpc.ClientConn
 
@@ -124,7 +129,7 @@ func New(o Options) (*Pair, error) {
 			return nil, err
 		}
 	} else {
-		p.ISCSI, p.Control, p.Metrics, p.link = o.Net.ISCSI, o.Net.Control, o.Net.Metrics, o.Net.Link
+		p.ISCSI, p.Control, p.Metrics, p.supervisor, p.link = o.Net.ISCSI, o.Net.Control, o.Net.Metrics, o.Net.Supervisor, o.Net.Link
 		creds = o.Net.Credentials
 		p.portals = o.Net.Portals
 	}
@@ -151,7 +156,7 @@ func New(o Options) (*Pair, error) {
 // onLoopback finds free ports.
 func (p *Pair) onLoopback() error {
 	hosts := [2]string{"127.0.0.1", "127.0.0.2"}
-	for i, list := range []*[2]string{&p.ISCSI, &p.Control, &p.Metrics} {
+	for i, list := range []*[2]string{&p.ISCSI, &p.Control, &p.Metrics, &p.supervisor} {
 		port, err := freeport.On(hosts[:]...)
 		if err != nil {
 			return fmt.Errorf("harness: port %d: %w", i, err)
@@ -213,6 +218,9 @@ func (p *Pair) start(i int) error {
 		args = append(args, "--link-listen", p.link)
 	} else {
 		args = append(args, "--link-peer", p.link)
+	}
+	if p.Supervisors {
+		args = append(args, "--supervisor-listen", p.supervisor[i], "--peer-supervisor", p.supervisor[1-i])
 	}
 	if p.Programs[i] == "" { // tests and trials run on any filesystem
 		args = append(args, "--full-copies")
@@ -318,11 +326,15 @@ func (p *Pair) stop(i int, s syscall.Signal, limit time.Duration) error {
 	if pr == nil {
 		return nil
 	}
+	child := 0
+	if p.Supervisors {
+		child, _ = childOf(pr.cmd.Process.Pid)
+	}
 	_ = pr.cmd.Process.Signal(s)
 	select {
 	case <-pr.done:
 		if s == syscall.SIGKILL {
-			return nil
+			return orphaned(child)
 		}
 		return pr.err
 	case <-time.After(limit):

@@ -33,7 +33,9 @@ type PairOptions struct {
 	// Dirs are filesystems that exist already, one for each node; otherwise they are made.
 	Dirs       [2]string
 	Unmirrored int64 // bytes of an unmirrored LUN with write-back cache that node a exports as well; 0: none
-	Kill       bool  // at the end nodes are killed and not stopped in an orderly way
+	// Supervisors are started for both nodes, as harness.Options has them.
+	Supervisors bool
+	Kill        bool // at the end nodes are killed and not stopped in an orderly way
 	// Volumes are further backing volumes of each node, by name: the filesystems of node a and b.
 	Volumes map[string][2]string
 	Wrap    [2][]string // commands that the nodes are started by, as harness.Options has them
@@ -52,7 +54,7 @@ func (r *Rig) StartPair(ctx context.Context, o PairOptions) (p *Pair, err error)
 		o.FS = XFS
 	}
 	h := harness.Options{Dir: r.Lab.Path("pair-" + o.Name), Binary: cmp.Or(o.Binary, r.Bin), Args: append([]string{"--log-level", "warn"}, o.Args...),
-		Supervised: true, Wrap: o.Wrap} // a node that has left is started again, as by what runs it elsewhere
+		Supervised: true, Supervisors: o.Supervisors, Wrap: o.Wrap} // a node that has left is started again, as by what runs it elsewhere
 	for i, n := range harness.Names {
 		if o.Dirs[i] == "" {
 			if o.Dirs[i], err = r.Filesystem(ctx, o.Name+"-"+n, o.FS, o.Size); err != nil {
@@ -61,14 +63,14 @@ func (r *Rig) StartPair(ctx context.Context, o PairOptions) (p *Pair, err error)
 		}
 		h.State[i] = filepath.Join(o.Dirs[i], "state")
 	}
-	var addr [7]string
+	var addr [9]string
 	for i := range addr {
 		if addr[i], err = freeport.Addr("127.0.0.1"); err != nil {
 			return nil, err
 		}
 	}
 	h.Net = &harness.Network{ISCSI: [2]string{addr[0], addr[1]}, Control: [2]string{addr[2], addr[3]},
-		Metrics: [2]string{addr[4], addr[5]}, Link: addr[6], Credentials: insecure.NewCredentials()}
+		Metrics: [2]string{addr[4], addr[5]}, Supervisor: [2]string{addr[7], addr[8]}, Link: addr[6], Credentials: insecure.NewCredentials()}
 	if !o.Plain {
 		if h.PerNode, h.Net.Credentials, err = harness.PKI(r.Lab.Path("pki-" + o.Name)); err != nil {
 			return nil, err

@@ -1,0 +1,117 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Process is the id of the process that serves, of a node that has a supervisor.
+func (p *Pair) Process(i int) (int, error) {
+	pid := p.PID(i)
+	if pid == 0 {
+		return 0, fmt.Errorf("harness: node %s does not run", Names[i])
+	}
+	child, err := childOf(pid)
+	if err != nil {
+		err = fmt.Errorf("harness: the supervisor of node %s: %w", Names[i], err)
+	}
+	return child, err
+}
+
+var errNoProcess = errors.New("it has no process at this moment")
+
+// childOf is the one child of a process.
+func childOf(pid int) (int, error) {
+	all, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return 0, err
+	}
+	for _, dir := range all {
+		child, err := strconv.Atoi(filepath.Base(dir))
+		if state, parent := stateOf(child); err == nil && parent == pid && state != "Z" {
+			return child, nil
+		}
+	}
+	return 0, errNoProcess
+}
+
+// stateOf is the state of a process, empty if there is none, and its parent.
+func stateOf(pid int) (state string, parent int) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", 0
+	}
+	// "pid (name) state parent …"; the name may hold anything.
+	f := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
+	parent, _ = strconv.Atoi(f[1])
+	return f[0], parent
+}
+
+// orphaned waits for the end of a process whose supervisor was killed: until then it holds the
+// store.
+func orphaned(pid int) error {
+	if pid == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
+	defer cancel()
+	return Wait(ctx, fmt.Sprintf("process %d has ended with its supervisor", pid), func() (bool, string) {
+		state, _ := stateOf(pid)
+		return state == "" || state == "Z", state
+	})
+}
+
+// Crash kills the process that serves, and leaves its supervisor, which starts another one.
+func (p *Pair) Crash(i int) error {
+	if !p.Supervisors {
+		return errors.New("harness: there is no supervisor: set Options.Supervisors, or use Kill")
+	}
+	pid, err := p.Process(i)
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+// WaitSupervisors waits until each node would hear from the other's supervisor.
+func (p *Pair) WaitSupervisors(ctx context.Context) error {
+	return Wait(ctx, "both nodes are connected to the other's supervisor", func() (bool, string) {
+		for i := range Names {
+			answer, err := p.scrape(ctx, i)
+			if err != nil {
+				return false, fmt.Sprintf("node %s: %v", Names[i], err)
+			}
+			if v, err := Metric(answer, "gemel_peer_supervisor_connected"); err != nil || v != 1 {
+				return false, fmt.Sprintf("node %s: %v, %v", Names[i], v, err)
+			}
+		}
+		return true, ""
+	})
+}
+
+// scrape reads what a node answers at /metrics.
+func (p *Pair) scrape(ctx context.Context, i int) (_ string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Metrics[i]+"/metrics", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	raw, err := io.ReadAll(resp.Body)
+	return string(raw), err
+}
