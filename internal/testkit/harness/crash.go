@@ -67,7 +67,8 @@ func orphaned(pid int) error {
 	defer cancel()
 	return Wait(ctx, fmt.Sprintf("process %d has ended with its supervisor", pid), func() (bool, string) {
 		state, _ := stateOf(pid)
-		return state == "" || state == "Z", state
+		threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)) // the first may be gone before the others
+		return state == "" || state == "Z" && len(threads) < 2, state
 	})
 }
 
