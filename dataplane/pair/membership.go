@@ -283,6 +283,7 @@ func (m *Machine) exclude(now int64, why string, consent bool, delay int64) {
 	if m.excl.active {
 		if consent && !m.excl.consent {
 			m.excl.consent, m.excl.why, m.excl.until = true, why, now
+			m.event("excluding the peer without a further wait: %s", why)
 		}
 		return
 	}

@@ -111,6 +111,9 @@ func (m *Machine) SelfFlushed(now int64, ok bool) {
 	if m.flushes > 0 {
 		return // one that was begun later, after more was written, is still to come
 	}
+	if m.phase == Alone && m.exposed > 0 {
+		m.event("all acknowledged writes are durable on this node, %d ms after it became alone", (now-m.since)/1_000_000)
+	}
 	m.exposed = 0
 	if m.claimed == claimFlushing {
 		m.claimFlushed(now)
