@@ -17,28 +17,39 @@ func (b *bench) crashes() int {
 	return 20
 }
 
-// crashPause kills the owner's process, which its supervisor reaps.
+// crashPause kills the owner's process, which its supervisor reaps. It is the second crash within a
+// minute: the supervisor waits for a second before it starts the process again, so that what is
+// measured is the pause until the partner serves, without the resync that follows.
 func crashPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-	return b.ownerGoes(ctx, c.name, "the owner's process is killed; its supervisor reaps it and reports that", func(o *owner) error { return o.pair.Crash(0) }, func(o *owner) error {
-		// A new supervisor: the old one would wait longer after each crash.
-		return errors.Join(o.pair.Kill(0), o.pair.StartNode(0))
-	})
+	return b.ownerGoes(ctx, c.name, "the owner's process is killed; its supervisor reaps it and reports that", ownerEvent{before: crash, goes: crash, back: anew})
 }
+
+// crashResync is the first crash: the process is started again at once, and the resync of what was
+// written meanwhile is part of what is measured.
+func crashResync(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
+	return b.ownerGoes(ctx, c.name, "the owner's process is killed and is started again at once: the pause, or the longest write during the resync that follows",
+		ownerEvent{goes: crash, back: anew})
+}
+
+func crash(o *owner) error { return o.pair.Crash(0) }
+
+// anew gives the node a new supervisor: the old one would wait longer after each crash.
+func anew(o *owner) error { return errors.Join(o.pair.Kill(0), o.pair.StartNode(0)) }
 
 // killPause kills the supervisor, which takes the process with it, as the end of a container does.
 func killPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 	return b.ownerGoes(ctx, c.name, "the owner is killed together with its supervisor: its partner waits for the lease",
-		func(o *owner) error { return o.pair.Kill(0) }, func(o *owner) error { return o.pair.StartNode(0) })
+		ownerEvent{goes: func(o *owner) error { return o.pair.Kill(0) }, back: func(o *owner) error { return o.pair.StartNode(0) }})
 }
 
 // silentPause stops the owner's process: nothing comes from it any more, and nothing says why.
 func silentPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-	return b.ownerGoes(ctx, c.name, "the owner's process is stopped (SIGSTOP): its partner waits for the lease", func(o *owner) (err error) {
+	return b.ownerGoes(ctx, c.name, "the owner's process is stopped (SIGSTOP): its partner waits for the lease", ownerEvent{goes: func(o *owner) (err error) {
 		if o.pid, err = o.pair.Process(0); err != nil {
 			return err
 		}
 		return syscall.Kill(o.pid, syscall.SIGSTOP)
-	}, func(o *owner) error { return syscall.Kill(o.pid, syscall.SIGCONT) })
+	}, back: func(o *owner) error { return syscall.Kill(o.pid, syscall.SIGCONT) }})
 }
 
 // owner is the node that goes.
@@ -47,8 +58,12 @@ type owner struct {
 	pid  int // of the process that was stopped
 }
 
-// ownerGoes has the owner, node a, go again and again under load. back makes it come back.
-func (b *bench) ownerGoes(ctx context.Context, name, note string, goes, back func(*owner) error) ([]results.Row, error) {
+// ownerEvent is how the owner goes and comes back; before, if there is one, is a loss that is not
+// measured.
+type ownerEvent struct{ before, goes, back func(*owner) error }
+
+// ownerGoes has the owner, node a, go again and again under load.
+func (b *bench) ownerGoes(ctx context.Context, name, note string, e ownerEvent) ([]results.Row, error) {
 	p, l, s, err := b.eventLUNOf(ctx, sysSupervised, name[:len(name)-len("_pause_ms")], 128<<20)
 	if err != nil {
 		return nil, err
@@ -65,14 +80,23 @@ func (b *bench) ownerGoes(ctx context.Context, name, note string, goes, back fun
 		}
 		return l.Transfer(ctx, "a")
 	}
-	if err := ready(); err != nil {
+	prepare := func() error {
+		err := ready()
+		if err == nil && e.before != nil {
+			if err = e.before(o); err == nil {
+				err = ready()
+			}
+		}
+		return err
+	}
+	if err := prepare(); err != nil {
 		return nil, err
 	}
-	seen, err := pauses(ctx, s, b.crashes(), func(context.Context, int) error { return goes(o) }, func(context.Context, int) error {
-		if err := back(o); err != nil {
+	seen, err := pauses(ctx, s, b.crashes(), func(context.Context, int) error { return e.goes(o) }, func(context.Context, int) error {
+		if err := e.back(o); err != nil {
 			return err
 		}
-		return ready()
+		return prepare()
 	})
 	if err != nil {
 		return nil, err

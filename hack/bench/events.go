@@ -22,6 +22,7 @@ func eventCases() []testCase {
 		{name: "transfer_pause_ms", quick: true, uses: []string{sysEvents}, run: transferPause},
 		{name: "transfer_pause_100_ms", asked: true, uses: []string{sysEvents}, run: hundredTransfers},
 		{name: "crash_pause_ms", quick: true, uses: []string{sysSupervised}, run: crashPause},
+		{name: "crash_resync_pause_ms", uses: []string{sysSupervised}, run: crashResync},
 		{name: "node_killed_pause_ms", quick: true, uses: []string{sysSupervised}, run: killPause},
 		{name: "node_silent_pause_ms", uses: []string{sysSupervised}, run: silentPause},
 	}
