@@ -72,6 +72,10 @@ const (
 // ReasonPlaced is the reason of the event about the pair and the home of a new LUN.
 const ReasonPlaced = "Placed"
 
+// ReasonCrashed is the reason of the event of a TargetPair when the process of one of its nodes has
+// crashed; its supervisor starts it again.
+const ReasonCrashed = "Crashed"
+
 // ReasonSpread is the reason of the event about a home that a ConsistencyGroup has changed.
 const ReasonSpread = "Spread"
 

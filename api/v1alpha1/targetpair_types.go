@@ -291,6 +291,20 @@ type NodeStatus struct {
 	// ResyncPercent is the progress of a running copy to the other node.
 	// +optional
 	ResyncPercent *int32 `json:"resyncPercent,omitempty"`
+	// Crashes of the node's process since its container started; absent if there were none.
+	// +optional
+	Crashes *NodeCrashes `json:"crashes,omitempty"`
+}
+
+// NodeCrashes are those of the process of a node. Its supervisor starts it again, so the container
+// is not restarted.
+type NodeCrashes struct {
+	// Count of them.
+	Count int64 `json:"count"`
+	// Last is how the last one ended.
+	Last string `json:"last"`
+	// Time of the last one.
+	Time metav1.Time `json:"time"`
 }
 
 // Serves reports whether hosts are served through the node, by its phase.

@@ -56,7 +56,7 @@ func TestConditionsHaveTheLastMessageOfANodeThatLeft(t *testing.T) {
 			if x.not != "" && strings.Contains(c.Message, x.not) {
 				t.Errorf("%q", c.Message)
 			}
-			if said := nodeStatus(&v.nodes[1]).Reason; x.not == "" && !strings.Contains(said, "check the disk") {
+			if said := nodeStatus(&v.nodes[1], &v1alpha1.TargetPairStatus{}).Reason; x.not == "" && !strings.Contains(said, "check the disk") {
 				t.Errorf("the node's reason is %q", said)
 			}
 		})
@@ -66,7 +66,7 @@ func TestConditionsHaveTheLastMessageOfANodeThatLeft(t *testing.T) {
 	if c := meta.FindStatusCondition(conditions(v, nil), v1alpha1.ConditionInSync); c.Status != metav1.ConditionTrue || strings.Contains(c.Message, "left") {
 		t.Errorf("%+v", c)
 	}
-	if said := nodeStatus(&v.nodes[1]).Reason; said != "" {
+	if said := nodeStatus(&v.nodes[1], &v1alpha1.TargetPairStatus{}).Reason; said != "" {
 		t.Errorf("the node's reason is %q", said)
 	}
 	old := &metav1.Condition{Type: v1alpha1.ConditionInSync, Status: metav1.ConditionFalse, Message: "node b (Joining): the other node copies its data to this node"}

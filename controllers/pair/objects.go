@@ -186,6 +186,21 @@ func (r *Reconciler) args(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, no
 	return a
 }
 
+// supervisorPort is where the supervisor of a node reports to the other node.
+const supervisorPort = ":3263"
+
+// supervisors are the environment of a target that give it a supervisor. They are no arguments: a
+// release that spec.image names need not know them.
+func supervisors(p *v1alpha1.TargetPair, node string) map[string]string {
+	env := map[string]string{"GEMEL_SUPERVISOR_LISTEN": "0.0.0.0" + supervisorPort}
+	for _, n := range p.Spec.Nodes {
+		if n.Name != node {
+			env["GEMEL_PEER_SUPERVISOR"] = n.Address + supervisorPort
+		}
+	}
+	return env
+}
+
 func (r *Reconciler) image(c *v1alpha1.StorageCluster) string {
 	if c.Spec.Image != "" {
 		return c.Spec.Image
@@ -209,7 +224,7 @@ func (r *Reconciler) ensureTargets(ctx context.Context, c *v1alpha1.StorageClust
 			"Selector": selector(p, n.Name), "PodLabels": labels(p, n.Name), "PairSelector": selector(p, ""), "Image": r.image(c), "Args": args,
 			"Claim": ClaimName(p.Name, n.Name, n.Disk), "More": more, "TLSSecret": NodeName(p.Name, n.Name), "Worker": n.Worker, "Domain": domain(c, n),
 			"NodeSelector": c.Spec.NodeSelector, "Tolerations": c.Spec.Tolerations, "FailureDomainKey": c.Spec.FailureDomainKey,
-			"Resources": res, "GoLimit": goLimit(res), "Revision": r.revision(c, p, n, m), "Annotations": annotations(c)}
+			"Resources": res, "GoLimit": goLimit(res), "Supervisors": supervisors(p, n.Name), "Revision": r.revision(c, p, n, m), "Annotations": annotations(c)}
 		if err := r.apply(ctx, "node.yaml", data); err != nil {
 			return err
 		}
@@ -227,7 +242,7 @@ func (r *Reconciler) revision(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair
 	h := sha256.New()
 	res, _ := resources(c) // ensureTargets has rejected invalid ones
 	text, _ := json.Marshal(res)
-	fmt.Fprintf(h, "%s|%q|%d|%s|%s", r.image(c), r.args(c, p, n.Name, m), n.Disk, text, goLimit(res))
+	fmt.Fprintf(h, "%s|%q|%d|%s|%s|%s", r.image(c), r.args(c, p, n.Name, m), n.Disk, text, goLimit(res), supervisors(p, n.Name))
 	return hex.EncodeToString(h.Sum(nil))[:16]
 }
 

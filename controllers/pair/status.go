@@ -213,7 +213,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	s.Damage, news = r.countDamage(ctx, p, v)
 	s.Nodes = s.Nodes[:0:0]
 	for i := range v.nodes {
-		s.Nodes = append(s.Nodes, nodeStatus(&v.nodes[i]))
+		s.Nodes = append(s.Nodes, nodeStatus(&v.nodes[i], &before.Status))
 	}
 	for _, x := range conditions(v, cause) {
 		x.ObservedGeneration = p.Generation
@@ -234,6 +234,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	}
 	r.recordScrub(ctx, p, before.Status.Scrub, s.Scrub, v)
 	r.recordDamage(p, news)
+	r.recordCrashes(p, &before.Status)
 	if change {
 		r.recordRedundancy(ctx, p)
 	}
@@ -272,16 +273,16 @@ func quantized(now uint64, before *resource.Quantity) *resource.Quantity {
 	return resource.NewQuantity(int64(now), resource.BinarySI)
 }
 
-func nodeStatus(n *nodeView) v1alpha1.NodeStatus {
+func nodeStatus(n *nodeView, before *v1alpha1.TargetPairStatus) v1alpha1.NodeStatus {
 	s := v1alpha1.NodeStatus{Name: n.name, Phase: n.phase()}
 	if n.pod != nil {
 		s.Pod, s.Image = n.pod.Name, n.pod.Spec.Containers[0].Image
 	}
 	if n.status == nil {
-		s.Reason = unreachable(n)
+		s.Reason, s.Crashes = unreachable(n), crashesBefore(before, n.name)
 		return s
 	}
-	s.Reason, s.Owned = n.status.Reason, int32(len(n.status.OwnedLuns))
+	s.Reason, s.Owned, s.Crashes = n.status.Reason, int32(len(n.status.OwnedLuns)), crashes(n.status)
 	if n.status.Phase != targetv1.Phase_PHASE_IN_SYNC {
 		s.Reason = strings.TrimPrefix(s.Reason+leftPair(n), "; ")
 	}

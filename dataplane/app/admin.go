@@ -129,6 +129,12 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 			line("last scrub", "%s: %s", last.Finished.AsTime().Format(time.RFC3339), l.Progress(time.Now()))
 		}
 	}
+	if x := s.Supervisor; x.GetCrashes() > 0 {
+		line("crashed", "%d times, the last time at %s: %s; the log of that process names the cause", x.Crashes, x.LastCrashTime.AsTime().Format(time.RFC3339), x.LastCrash)
+	}
+	if x := s.Supervisor; x.GetPeerConfigured() && !x.PeerConnected {
+		line("supervisor", "of the other node is not connected: a crash of the other node's process costs a lease; check --peer-supervisor and the network")
+	}
 	if a := s.Arbiter; a != nil && !a.Reachable {
 		line("arbiter", "has not answered since %s: %s", a.UnreachableSince.AsTime().Format(time.RFC3339), a.Error)
 	}

@@ -65,6 +65,7 @@ The commands below use the control API of a running node.`,
 					return err
 				}
 			}
+			fromEnvironment(&cfg)
 			log, err := cli.Logger(os.Stderr, level, format)
 			if err != nil {
 				return err
@@ -160,8 +161,8 @@ func addFlags(f *pflag.FlagSet, c *node.Config) {
 	f.StringArrayVar(&c.Portals, "portal", nil, `advertised portal, "a=host:port" or "b=host:port" (repeatable; required for both nodes)`)
 	f.StringVar(&c.LinkListen, "link-listen", "", "node a: host:port to accept the link from node b on")
 	f.StringVar(&c.LinkPeer, "link-peer", "", "node b: host:port of node a's --link-listen")
-	f.StringVar(&c.SupervisorListen, "supervisor-listen", "", "run the node under a supervisor, which starts the node's process again when it crashes and, at this host:port, reports to the other node that the process has ended; without a supervisor the other node waits for the lease")
-	f.StringVar(&c.PeerSupervisor, "peer-supervisor", "", "host:port of the other node's --supervisor-listen")
+	f.StringVar(&c.SupervisorListen, "supervisor-listen", "", "run the node under a supervisor, which starts the node's process again when it crashes and, at this host:port, reports to the other node that the process has ended; without a supervisor the other node waits for the lease (default $GEMEL_SUPERVISOR_LISTEN)")
+	f.StringVar(&c.PeerSupervisor, "peer-supervisor", "", "host:port of the other node's --supervisor-listen (default $GEMEL_PEER_SUPERVISOR)")
 	f.StringVar(&c.ControlListen, "control-listen", "", "host:port of the gRPC control API")
 	f.StringVar(&c.MetricsListen, "metrics-listen", "", "host:port of /metrics, /healthz and /readyz; empty: none")
 	f.BoolVar(&c.Profiling, "profiling", false, "serve profiles of Go's runtime, of waits for locks too, at /debug/pprof/ of --metrics-listen, to everyone who can reach that address")

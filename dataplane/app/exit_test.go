@@ -20,7 +20,8 @@ func TestExitCodes(t *testing.T) {
 		want int
 	}{{nil, exits.OK}, {errors.New("the arbiter has no address"), exits.Failed}, {fmt.Errorf("%w: the store failed", node.ErrLeft), exits.Left},
 		{fmt.Errorf("%w, after 10s", node.ErrStop), exits.Failed},
-		{errors.Join(fmt.Errorf("%w: the store failed", node.ErrLeft), errors.New("last words: no space")), exits.Left}} {
+		{errors.Join(fmt.Errorf("%w: the store failed", node.ErrLeft), errors.New("last words: no space")), exits.Left},
+		{ended(exits.Left), exits.Left}, {ended(exits.Failed), exits.Failed}} { // of a process under a supervisor, which has said why itself
 		if got := code(x.err); got != x.want {
 			t.Errorf("%v: %d, not %d", x.err, got, x.want)
 		}

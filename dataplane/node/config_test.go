@@ -54,6 +54,8 @@ func TestValidateNamesEveryBadValue(t *testing.T) {
 		"volume twice":           {func(c *Config) { c.BackingVolumes = []string{"f=/data", "f=/other"} }, "used twice"},
 		"volume in the state":    {func(c *Config) { c.BackingVolumes = []string{"f=" + c.StateDir + "/f"} }, "backing volume default"},
 		"metrics address":        {func(c *Config) { c.MetricsListen = "x" }, "metrics-listen"},
+		"open supervisor":        {func(c *Config) { c.SupervisorListen = "0.0.0.0:2" }, "supervisor-listen"},
+		"supervisor elsewhere":   {func(c *Config) { c.PeerSupervisor = "10.0.0.1:2" }, "peer-supervisor"},
 		"profiles nowhere":       {func(c *Config) { c.MetricsListen, c.Profiling = "", true }, "profiling"},
 	} {
 		cfg := goodConfig()

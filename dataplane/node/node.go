@@ -161,6 +161,7 @@ func New(cfg Config) (_ *Node, err error) {
 	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb}
 	n.io.readers, n.md.occupied = map[*store.BackingVolume]*readers{}, map[string]bool{}
 	n.md.tables.Store(&tables{})
+	n.peer.supervisor = n.peerSupervisor()
 	lock, err := st.LockID()
 	if err != nil {
 		return nil, err
@@ -296,7 +297,9 @@ func (n *Node) serveUntil(ctx context.Context) error {
 		m.Start(now)
 	})
 	n.run.wg.Go(n.tickLoop)
-	n.followSupervisor()
+	if f := n.peer.supervisor; f != nil {
+		n.run.wg.Go(func() { f.Run(n.run.ctx) })
+	}
 	n.tellOfCrash()
 	linkCtx, stopLink := context.WithCancel(n.run.ctx)
 	defer stopLink()

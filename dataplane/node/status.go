@@ -58,7 +58,7 @@ func (n *Node) Status(ctx context.Context) *targetv1.Status {
 	}
 	now, last := n.shares()
 	s.Scrub, s.LastScrub = cmp.Or(now, last).proto(), last.proto()
-	s.Checksums, s.Ownership = n.checksums(), n.ownership()
+	s.Checksums, s.Ownership, s.Supervisor = n.checksums(), n.ownership(), n.supervisorProto()
 	s.DirtyBytes, s.ForceEpoch, s.Arbiter = uint64(n.hotRegions())*store.RegionSize, v.ForceEpoch, n.arbiterProto()
 	n.md.mu.Lock()
 	luns, held := n.md.state.SortedLUNs(), n.md.state.Volumes()

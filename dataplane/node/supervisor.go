@@ -1,8 +1,12 @@
 package node
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/supervise"
 )
@@ -14,10 +18,11 @@ var (
 	descSupervisor = desc("peer_supervisor_connected", "1 while this node is connected to the other node's supervisor, which reports a crash of the other node at once; absent if no supervisor is configured.")
 )
 
-// followSupervisor hears from the supervisor of the other node which of its processes have ended.
-func (n *Node) followSupervisor() {
+// peerSupervisor is how this node hears from the supervisor of the other node which of its
+// processes have ended; nil if no address is configured.
+func (n *Node) peerSupervisor() *supervise.Follower {
 	if n.cfg.PeerSupervisor == "" {
-		return
+		return nil
 	}
 	f := &supervise.Follower{Cluster: n.cfg.Cluster, Pair: n.cfg.Pair, Node: n.self.Peer().String(), Addr: n.cfg.PeerSupervisor, Dial: n.cfg.Outside.Dial, Logger: n.log,
 		Ended: func(list []pair.Incarnation) {
@@ -26,8 +31,7 @@ func (n *Node) followSupervisor() {
 	if n.tls != nil {
 		f.TLS = n.peerTLS()
 	}
-	n.peer.supervisor = f
-	n.run.wg.Go(func() { f.Run(n.run.ctx) })
+	return f
 }
 
 // tellOfCrash says how the process before this one ended, if it crashed.
@@ -49,4 +53,20 @@ func (n *Node) collectSupervisors(count func(d *prometheus.Desc, v uint64, label
 		}
 		gauge(descSupervisor, connected)
 	}
+}
+
+// supervisorProto is what the control API says of the supervisors; nil without one.
+func (n *Node) supervisorProto() *targetv1.Supervisor {
+	l := n.cfg.Life
+	if l == nil {
+		return nil
+	}
+	out := &targetv1.Supervisor{Crashes: l.Crashes, LastCrash: l.Last}
+	if l.Last != "" {
+		out.LastCrashTime = timestamppb.New(time.Unix(l.LastAt, 0))
+	}
+	if f := n.peer.supervisor; f != nil {
+		out.PeerConfigured, out.PeerConnected = true, f.Connected()
+	}
+	return out
 }

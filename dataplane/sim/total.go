@@ -10,8 +10,8 @@ import (
 // Total sums the results of many histories.
 type Total struct {
 	Histories, Events, Operations int
-	Unserved                      int    // histories at whose end a node did not serve although no action of a person was due
-	Digest                        uint64 // sum of those of the histories, whatever their order
+	Unserved                      []uint64 // seeds of histories at whose end a node did not serve although no action of a person was due
+	Digest                        uint64   // sum of those of the histories, whatever their order
 	Faults                        map[string]int
 	Marks                         [marks]uint64
 	Stats                         pair.Stats
@@ -26,8 +26,8 @@ func (t *Total) Add(r Result) {
 	t.Histories++
 	t.Events += r.Events
 	t.Digest += r.Digest
-	if r.Unserved > 0 {
-		t.Unserved++
+	if r.Unserved > 0 && r.Err == nil { // one that is ended by a violation has no such end
+		t.Unserved = append(t.Unserved, r.Seed)
 	}
 	t.Operations += r.Operations
 	for k, n := range r.Faults {

@@ -13,7 +13,8 @@ import (
 type Life struct {
 	Nonce   uint64 `json:"nonce"`   // of the incarnation, never given again
 	Crashes uint64 `json:"crashes"` // of the processes before it
-	Last    string `json:"last"`    // how the one right before it ended, if that was a crash
+	Last    string `json:"last"`    // how the last of those ended
+	LastAt  int64  `json:"lastAt"`  // and when: seconds since 1970
 }
 
 // variable hands a Life over. Whoever has the same environment without being the process, such as a

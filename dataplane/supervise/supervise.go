@@ -105,6 +105,7 @@ func Run(ctx context.Context, c Config) (int, error) {
 		row++
 		wait = nextWait(row, wait)
 		life.Crashes++
+		life.LastAt = time.Now().Unix()
 		life.Last = fmt.Sprintf("%s after %s", how, lived.Round(time.Millisecond))
 		c.Logger.Error("the node's process crashed; it is started again", "ended", how, "lived", lived.Round(time.Millisecond), "wait", wait, "crashes", life.Crashes)
 		select {

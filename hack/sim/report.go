@@ -16,7 +16,8 @@ type report struct {
 	Base        uint64            `json:"base"`
 	Violations  int               `json:"violations"`
 	FailedSeeds []uint64          `json:"failed_seeds"`
-	Unserved    int               `json:"unserved_after_faults"` // histories that end with a node that does not serve, in a case for which docs/operations.md names no step of an administrator
+	Unserved    int               `json:"unserved_after_faults"` // histories without a violation that end with a node that does not serve, in a case for which docs/operations.md names no step of an administrator
+	UnservedAt  []uint64          `json:"unserved_seeds"`
 	First       string            `json:"first_violation,omitempty"`
 	Events      int               `json:"events"`
 	Operations  int               `json:"operations"`
@@ -29,7 +30,7 @@ type report struct {
 }
 
 func newReport(t *sim.Total, o *options, took time.Duration) *report {
-	r := &report{Seeds: t.Histories, Base: o.base, Violations: len(t.Failed), Unserved: t.Unserved, FailedSeeds: []uint64{}, Events: t.Events,
+	r := &report{Seeds: t.Histories, Base: o.base, Violations: len(t.Failed), Unserved: len(t.Unserved), UnservedAt: append([]uint64{}, t.Unserved...), FailedSeeds: []uint64{}, Events: t.Events,
 		Operations: t.Operations, Digest: fmt.Sprintf("%016x", t.Digest), Faults: map[string]int{}, Answers: map[string]int{}, Branches: t.Branches(),
 		Uncovered: t.Uncovered(), PerSecond: float64(t.Histories) / took.Seconds()}
 	for name, n := range t.Faults {
@@ -53,7 +54,7 @@ func (r *report) print(w io.Writer) {
 	table(w, "faults", r.Faults)
 	table(w, "answers", r.Answers)
 	table(w, "branches", r.Branches)
-	fmt.Fprintf(w, "uncovered: %q\nunserved after faults: %d\nviolations: %d\n", r.Uncovered, r.Unserved, r.Violations)
+	fmt.Fprintf(w, "uncovered: %q\nunserved after faults: %d %v\nviolations: %d\n", r.Uncovered, r.Unserved, r.UnservedAt, r.Violations)
 }
 
 func table[N int | uint64](w io.Writer, title string, m map[string]N) {

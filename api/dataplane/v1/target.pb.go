@@ -3248,6 +3248,7 @@ type Status struct {
 	LastScrub       *Scrub                 `protobuf:"bytes,27,opt,name=last_scrub,json=lastScrub,proto3" json:"last_scrub,omitempty"`                    // the last one that has ended, also while the next one runs; kept over restarts
 	Checksums       *Checksums             `protobuf:"bytes,28,opt,name=checksums,proto3" json:"checksums,omitempty"`                                     // of this node's blocks; unset: it keeps none, or is of a release that keeps none
 	Ownership       *Ownership             `protobuf:"bytes,29,opt,name=ownership,proto3" json:"ownership,omitempty"`                                     // unset: the node is of a release that moves no LUNs by itself
+	Supervisor      *Supervisor            `protobuf:"bytes,30,opt,name=supervisor,proto3" json:"supervisor,omitempty"`                                   // unset: this node's process has no supervisor
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -3485,6 +3486,90 @@ func (x *Status) GetOwnership() *Ownership {
 	return nil
 }
 
+func (x *Status) GetSupervisor() *Supervisor {
+	if x != nil {
+		return x.Supervisor
+	}
+	return nil
+}
+
+// Supervisor is what started this node's process, and starts it again when it crashes.
+type Supervisor struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Crashes        uint64                 `protobuf:"varint,1,opt,name=crashes,proto3" json:"crashes,omitempty"`                     // of this node's processes since the supervisor started
+	LastCrash      string                 `protobuf:"bytes,2,opt,name=last_crash,json=lastCrash,proto3" json:"last_crash,omitempty"` // how the last of them ended, empty if none did
+	LastCrashTime  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=last_crash_time,json=lastCrashTime,proto3" json:"last_crash_time,omitempty"`
+	PeerConfigured bool                   `protobuf:"varint,4,opt,name=peer_configured,json=peerConfigured,proto3" json:"peer_configured,omitempty"` // the address of the other node's supervisor is known
+	PeerConnected  bool                   `protobuf:"varint,5,opt,name=peer_connected,json=peerConnected,proto3" json:"peer_connected,omitempty"`    // and that one would report a crash of the other node's process at this moment
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Supervisor) Reset() {
+	*x = Supervisor{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Supervisor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Supervisor) ProtoMessage() {}
+
+func (x *Supervisor) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Supervisor.ProtoReflect.Descriptor instead.
+func (*Supervisor) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *Supervisor) GetCrashes() uint64 {
+	if x != nil {
+		return x.Crashes
+	}
+	return 0
+}
+
+func (x *Supervisor) GetLastCrash() string {
+	if x != nil {
+		return x.LastCrash
+	}
+	return ""
+}
+
+func (x *Supervisor) GetLastCrashTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastCrashTime
+	}
+	return nil
+}
+
+func (x *Supervisor) GetPeerConfigured() bool {
+	if x != nil {
+		return x.PeerConfigured
+	}
+	return false
+}
+
+func (x *Supervisor) GetPeerConnected() bool {
+	if x != nil {
+		return x.PeerConnected
+	}
+	return false
+}
+
 // Checksums is what a node knows of its blocks of 4 KiB. Its counters and findings are of the present process: another one begins at 0.
 type Checksums struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3500,7 +3585,7 @@ type Checksums struct {
 
 func (x *Checksums) Reset() {
 	*x = Checksums{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +3597,7 @@ func (x *Checksums) String() string {
 func (*Checksums) ProtoMessage() {}
 
 func (x *Checksums) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +3610,7 @@ func (x *Checksums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
 func (*Checksums) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Checksums) GetProcess() string {
@@ -3587,7 +3672,7 @@ type DamageFinding struct {
 
 func (x *DamageFinding) Reset() {
 	*x = DamageFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3599,7 +3684,7 @@ func (x *DamageFinding) String() string {
 func (*DamageFinding) ProtoMessage() {}
 
 func (x *DamageFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3612,7 +3697,7 @@ func (x *DamageFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DamageFinding.ProtoReflect.Descriptor instead.
 func (*DamageFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *DamageFinding) GetNumber() uint64 {
@@ -3679,7 +3764,7 @@ type BackingVolume struct {
 
 func (x *BackingVolume) Reset() {
 	*x = BackingVolume{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3691,7 +3776,7 @@ func (x *BackingVolume) String() string {
 func (*BackingVolume) ProtoMessage() {}
 
 func (x *BackingVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3704,7 +3789,7 @@ func (x *BackingVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingVolume.ProtoReflect.Descriptor instead.
 func (*BackingVolume) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BackingVolume) GetName() string {
@@ -3763,7 +3848,7 @@ type Arbiter struct {
 
 func (x *Arbiter) Reset() {
 	*x = Arbiter{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3860,7 @@ func (x *Arbiter) String() string {
 func (*Arbiter) ProtoMessage() {}
 
 func (x *Arbiter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +3873,7 @@ func (x *Arbiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
 func (*Arbiter) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Arbiter) GetReachable() bool {
@@ -3848,7 +3933,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3860,7 +3945,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3873,7 +3958,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Scrub) GetActive() bool {
@@ -4022,7 +4107,7 @@ type ScrubSkip struct {
 
 func (x *ScrubSkip) Reset() {
 	*x = ScrubSkip{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4034,7 +4119,7 @@ func (x *ScrubSkip) String() string {
 func (*ScrubSkip) ProtoMessage() {}
 
 func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4047,7 +4132,7 @@ func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubSkip.ProtoReflect.Descriptor instead.
 func (*ScrubSkip) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ScrubSkip) GetReason() string {
@@ -4086,7 +4171,7 @@ type ScrubFinding struct {
 
 func (x *ScrubFinding) Reset() {
 	*x = ScrubFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4098,7 +4183,7 @@ func (x *ScrubFinding) String() string {
 func (*ScrubFinding) ProtoMessage() {}
 
 func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4111,7 +4196,7 @@ func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubFinding.ProtoReflect.Descriptor instead.
 func (*ScrubFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{52}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ScrubFinding) GetNumber() uint64 {
@@ -4168,7 +4253,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4180,7 +4265,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4193,7 +4278,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{53}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -4235,7 +4320,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4247,7 +4332,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4260,7 +4345,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{54}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -4294,7 +4379,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4306,7 +4391,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4319,7 +4404,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{55}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -4344,7 +4429,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4356,7 +4441,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4369,7 +4454,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{56}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{57}
 }
 
 type Resync struct {
@@ -4389,7 +4474,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4401,7 +4486,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4414,7 +4499,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{57}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -4488,7 +4573,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4500,7 +4585,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4513,7 +4598,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{58}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{59}
 }
 
 type ListSessionsRequest struct {
@@ -4525,7 +4610,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4537,7 +4622,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4550,7 +4635,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{59}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListSessionsRequest) GetHostIqn() string {
@@ -4572,7 +4657,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4584,7 +4669,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4597,7 +4682,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{60}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListSessionsResponse) GetNode() string {
@@ -4641,7 +4726,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4653,7 +4738,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4666,7 +4751,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{61}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Session) GetHostIqn() string {
@@ -4709,7 +4794,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4721,7 +4806,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4734,7 +4819,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{62}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -4775,7 +4860,7 @@ type ProfileRequest struct {
 
 func (x *ProfileRequest) Reset() {
 	*x = ProfileRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4787,7 +4872,7 @@ func (x *ProfileRequest) String() string {
 func (*ProfileRequest) ProtoMessage() {}
 
 func (x *ProfileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4800,7 +4885,7 @@ func (x *ProfileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileRequest.ProtoReflect.Descriptor instead.
 func (*ProfileRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{63}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ProfileRequest) GetKind() string {
@@ -4826,7 +4911,7 @@ type ProfilePart struct {
 
 func (x *ProfilePart) Reset() {
 	*x = ProfilePart{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4838,7 +4923,7 @@ func (x *ProfilePart) String() string {
 func (*ProfilePart) ProtoMessage() {}
 
 func (x *ProfilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4851,7 +4936,7 @@ func (x *ProfilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfilePart.ProtoReflect.Descriptor instead.
 func (*ProfilePart) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{64}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ProfilePart) GetData() []byte {
@@ -5131,7 +5216,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\aDiskUse\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x10\n" +
 	"\x03use\x18\x02 \x03(\x01R\x03use\"\x12\n" +
-	"\x10GetStatusRequest\"\xb9\b\n" +
+	"\x10GetStatusRequest\"\xf6\b\n" +
 	"\x06Status\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04pair\x18\x02 \x01(\tR\x04pair\x12\x12\n" +
@@ -5169,7 +5254,18 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\n" +
 	"last_scrub\x18\x1b \x01(\v2\x16.gemel.target.v1.ScrubR\tlastScrub\x128\n" +
 	"\tchecksums\x18\x1c \x01(\v2\x1a.gemel.target.v1.ChecksumsR\tchecksums\x128\n" +
-	"\townership\x18\x1d \x01(\v2\x1a.gemel.target.v1.OwnershipR\townership\"\xed\x01\n" +
+	"\townership\x18\x1d \x01(\v2\x1a.gemel.target.v1.OwnershipR\townership\x12;\n" +
+	"\n" +
+	"supervisor\x18\x1e \x01(\v2\x1b.gemel.target.v1.SupervisorR\n" +
+	"supervisor\"\xd9\x01\n" +
+	"\n" +
+	"Supervisor\x12\x18\n" +
+	"\acrashes\x18\x01 \x01(\x04R\acrashes\x12\x1d\n" +
+	"\n" +
+	"last_crash\x18\x02 \x01(\tR\tlastCrash\x12B\n" +
+	"\x0flast_crash_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\rlastCrashTime\x12'\n" +
+	"\x0fpeer_configured\x18\x04 \x01(\bR\x0epeerConfigured\x12%\n" +
+	"\x0epeer_connected\x18\x05 \x01(\bR\rpeerConnected\"\xed\x01\n" +
 	"\tChecksums\x12\x18\n" +
 	"\aprocess\x18\x01 \x01(\tR\aprocess\x12\x1f\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x04R\n" +
@@ -5345,7 +5441,7 @@ func file_api_dataplane_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_dataplane_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 69)
+var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(WriteCache)(0),                     // 0: gemel.target.v1.WriteCache
 	(ScrubOrigin)(0),                    // 1: gemel.target.v1.ScrubOrigin
@@ -5397,39 +5493,40 @@ var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(*DiskUse)(nil),                     // 47: gemel.target.v1.DiskUse
 	(*GetStatusRequest)(nil),            // 48: gemel.target.v1.GetStatusRequest
 	(*Status)(nil),                      // 49: gemel.target.v1.Status
-	(*Checksums)(nil),                   // 50: gemel.target.v1.Checksums
-	(*DamageFinding)(nil),               // 51: gemel.target.v1.DamageFinding
-	(*BackingVolume)(nil),               // 52: gemel.target.v1.BackingVolume
-	(*Arbiter)(nil),                     // 53: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                       // 54: gemel.target.v1.Scrub
-	(*ScrubSkip)(nil),                   // 55: gemel.target.v1.ScrubSkip
-	(*ScrubFinding)(nil),                // 56: gemel.target.v1.ScrubFinding
-	(*ScrubRequest)(nil),                // 57: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),               // 58: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),                // 59: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),               // 60: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                      // 61: gemel.target.v1.Resync
-	(*WatchRequest)(nil),                // 62: gemel.target.v1.WatchRequest
-	(*ListSessionsRequest)(nil),         // 63: gemel.target.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),        // 64: gemel.target.v1.ListSessionsResponse
-	(*Session)(nil),                     // 65: gemel.target.v1.Session
-	(*Event)(nil),                       // 66: gemel.target.v1.Event
-	(*ProfileRequest)(nil),              // 67: gemel.target.v1.ProfileRequest
-	(*ProfilePart)(nil),                 // 68: gemel.target.v1.ProfilePart
-	nil,                                 // 69: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                                 // 70: gemel.target.v1.LUN.LabelsEntry
-	nil,                                 // 71: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                                 // 72: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),       // 73: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 74: google.protobuf.Duration
+	(*Supervisor)(nil),                  // 50: gemel.target.v1.Supervisor
+	(*Checksums)(nil),                   // 51: gemel.target.v1.Checksums
+	(*DamageFinding)(nil),               // 52: gemel.target.v1.DamageFinding
+	(*BackingVolume)(nil),               // 53: gemel.target.v1.BackingVolume
+	(*Arbiter)(nil),                     // 54: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                       // 55: gemel.target.v1.Scrub
+	(*ScrubSkip)(nil),                   // 56: gemel.target.v1.ScrubSkip
+	(*ScrubFinding)(nil),                // 57: gemel.target.v1.ScrubFinding
+	(*ScrubRequest)(nil),                // 58: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),               // 59: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),                // 60: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),               // 61: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                      // 62: gemel.target.v1.Resync
+	(*WatchRequest)(nil),                // 63: gemel.target.v1.WatchRequest
+	(*ListSessionsRequest)(nil),         // 64: gemel.target.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),        // 65: gemel.target.v1.ListSessionsResponse
+	(*Session)(nil),                     // 66: gemel.target.v1.Session
+	(*Event)(nil),                       // 67: gemel.target.v1.Event
+	(*ProfileRequest)(nil),              // 68: gemel.target.v1.ProfileRequest
+	(*ProfilePart)(nil),                 // 69: gemel.target.v1.ProfilePart
+	nil,                                 // 70: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                                 // 71: gemel.target.v1.LUN.LabelsEntry
+	nil,                                 // 72: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                                 // 73: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),       // 74: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 75: google.protobuf.Duration
 }
 var file_api_dataplane_v1_target_proto_depIdxs = []int32{
-	69, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	70, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	7,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	70, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	71, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
-	73, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
+	74, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
 	8,  // 6: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
 	21, // 7: gemel.target.v1.Mapping.near:type_name -> gemel.target.v1.Near
 	0,  // 8: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
@@ -5438,113 +5535,115 @@ var file_api_dataplane_v1_target_proto_depIdxs = []int32{
 	6,  // 11: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
 	4,  // 12: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
 	21, // 13: gemel.target.v1.MapHostRequest.near:type_name -> gemel.target.v1.Near
-	73, // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	71, // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	72, // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	74, // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	72, // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	73, // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
 	24, // 17: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
 	31, // 18: gemel.target.v1.GroupSnapshot.members:type_name -> gemel.target.v1.GroupSnapshotMember
 	24, // 19: gemel.target.v1.GroupSnapshotMember.snapshot:type_name -> gemel.target.v1.Snapshot
 	3,  // 20: gemel.target.v1.GroupSnapshotMember.stage:type_name -> gemel.target.v1.GroupSnapshotMember.Stage
 	25, // 21: gemel.target.v1.PrepareGroupSnapshotRequest.members:type_name -> gemel.target.v1.CreateSnapshotRequest
-	74, // 22: gemel.target.v1.HoldGroupSnapshotRequest.ttl:type_name -> google.protobuf.Duration
-	74, // 23: gemel.target.v1.CutGroupSnapshotResponse.held:type_name -> google.protobuf.Duration
-	73, // 24: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
-	73, // 25: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
-	73, // 26: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
+	75, // 22: gemel.target.v1.HoldGroupSnapshotRequest.ttl:type_name -> google.protobuf.Duration
+	75, // 23: gemel.target.v1.CutGroupSnapshotResponse.held:type_name -> google.protobuf.Duration
+	74, // 24: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
+	74, // 25: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
+	74, // 26: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
 	45, // 27: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
-	73, // 28: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
-	74, // 29: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
+	74, // 28: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
+	75, // 29: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
 	47, // 30: gemel.target.v1.Ownership.disks:type_name -> gemel.target.v1.DiskUse
 	8,  // 31: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
 	2,  // 32: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	61, // 33: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	73, // 34: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	54, // 35: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	53, // 36: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	52, // 37: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
-	54, // 38: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
-	50, // 39: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
+	62, // 33: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	74, // 34: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	55, // 35: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	54, // 36: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	53, // 37: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
+	55, // 38: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
+	51, // 39: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
 	46, // 40: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
-	51, // 41: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
-	73, // 42: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
-	73, // 43: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	73, // 44: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	73, // 45: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	73, // 46: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	1,  // 47: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
-	55, // 48: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
-	73, // 49: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
-	56, // 50: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
-	73, // 51: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
-	1,  // 52: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
-	54, // 53: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
-	73, // 54: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	73, // 55: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	73, // 56: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	8,  // 57: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
-	65, // 58: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	73, // 59: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
-	73, // 60: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	73, // 61: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
-	73, // 62: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	49, // 63: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	5,  // 64: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	9,  // 65: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	11, // 66: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	12, // 67: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	13, // 68: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	18, // 69: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	20, // 70: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	22, // 71: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	25, // 72: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	26, // 73: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	28, // 74: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	32, // 75: gemel.target.v1.TargetService.BeginGroupSnapshot:input_type -> gemel.target.v1.BeginGroupSnapshotRequest
-	33, // 76: gemel.target.v1.TargetService.PrepareGroupSnapshot:input_type -> gemel.target.v1.PrepareGroupSnapshotRequest
-	34, // 77: gemel.target.v1.TargetService.HoldGroupSnapshot:input_type -> gemel.target.v1.HoldGroupSnapshotRequest
-	36, // 78: gemel.target.v1.TargetService.CutGroupSnapshot:input_type -> gemel.target.v1.CutGroupSnapshotRequest
-	38, // 79: gemel.target.v1.TargetService.GetGroupSnapshot:input_type -> gemel.target.v1.GetGroupSnapshotRequest
-	39, // 80: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	41, // 81: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
-	43, // 82: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
-	48, // 83: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	63, // 84: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
-	14, // 85: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
-	57, // 86: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	59, // 87: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	67, // 88: gemel.target.v1.TargetService.Profile:input_type -> gemel.target.v1.ProfileRequest
-	62, // 89: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	6,  // 90: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	10, // 91: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	6,  // 92: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	6,  // 93: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	6,  // 94: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	19, // 95: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	7,  // 96: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	23, // 97: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	24, // 98: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	27, // 99: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	29, // 100: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	30, // 101: gemel.target.v1.TargetService.BeginGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
-	30, // 102: gemel.target.v1.TargetService.PrepareGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
-	35, // 103: gemel.target.v1.TargetService.HoldGroupSnapshot:output_type -> gemel.target.v1.HoldGroupSnapshotResponse
-	37, // 104: gemel.target.v1.TargetService.CutGroupSnapshot:output_type -> gemel.target.v1.CutGroupSnapshotResponse
-	30, // 105: gemel.target.v1.TargetService.GetGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
-	40, // 106: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	42, // 107: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
-	44, // 108: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
-	49, // 109: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	64, // 110: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	15, // 111: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
-	58, // 112: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	60, // 113: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	68, // 114: gemel.target.v1.TargetService.Profile:output_type -> gemel.target.v1.ProfilePart
-	66, // 115: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	90, // [90:116] is the sub-list for method output_type
-	64, // [64:90] is the sub-list for method input_type
-	64, // [64:64] is the sub-list for extension type_name
-	64, // [64:64] is the sub-list for extension extendee
-	0,  // [0:64] is the sub-list for field type_name
+	50, // 41: gemel.target.v1.Status.supervisor:type_name -> gemel.target.v1.Supervisor
+	74, // 42: gemel.target.v1.Supervisor.last_crash_time:type_name -> google.protobuf.Timestamp
+	52, // 43: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
+	74, // 44: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
+	74, // 45: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	74, // 46: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	74, // 47: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	74, // 48: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	1,  // 49: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
+	56, // 50: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
+	74, // 51: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
+	57, // 52: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
+	74, // 53: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
+	1,  // 54: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
+	55, // 55: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
+	74, // 56: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	74, // 57: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	74, // 58: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	8,  // 59: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
+	66, // 60: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
+	74, // 61: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	74, // 62: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	74, // 63: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	74, // 64: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	49, // 65: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	5,  // 66: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	9,  // 67: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	11, // 68: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	12, // 69: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	13, // 70: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	18, // 71: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	20, // 72: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	22, // 73: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	25, // 74: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	26, // 75: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	28, // 76: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	32, // 77: gemel.target.v1.TargetService.BeginGroupSnapshot:input_type -> gemel.target.v1.BeginGroupSnapshotRequest
+	33, // 78: gemel.target.v1.TargetService.PrepareGroupSnapshot:input_type -> gemel.target.v1.PrepareGroupSnapshotRequest
+	34, // 79: gemel.target.v1.TargetService.HoldGroupSnapshot:input_type -> gemel.target.v1.HoldGroupSnapshotRequest
+	36, // 80: gemel.target.v1.TargetService.CutGroupSnapshot:input_type -> gemel.target.v1.CutGroupSnapshotRequest
+	38, // 81: gemel.target.v1.TargetService.GetGroupSnapshot:input_type -> gemel.target.v1.GetGroupSnapshotRequest
+	39, // 82: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	41, // 83: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
+	43, // 84: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
+	48, // 85: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	64, // 86: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	14, // 87: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
+	58, // 88: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	60, // 89: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	68, // 90: gemel.target.v1.TargetService.Profile:input_type -> gemel.target.v1.ProfileRequest
+	63, // 91: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	6,  // 92: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	10, // 93: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	6,  // 94: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	6,  // 95: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	6,  // 96: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	19, // 97: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	7,  // 98: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	23, // 99: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	24, // 100: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	27, // 101: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	29, // 102: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	30, // 103: gemel.target.v1.TargetService.BeginGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	30, // 104: gemel.target.v1.TargetService.PrepareGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	35, // 105: gemel.target.v1.TargetService.HoldGroupSnapshot:output_type -> gemel.target.v1.HoldGroupSnapshotResponse
+	37, // 106: gemel.target.v1.TargetService.CutGroupSnapshot:output_type -> gemel.target.v1.CutGroupSnapshotResponse
+	30, // 107: gemel.target.v1.TargetService.GetGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	40, // 108: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	42, // 109: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
+	44, // 110: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
+	49, // 111: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	65, // 112: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	15, // 113: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
+	59, // 114: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	61, // 115: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	69, // 116: gemel.target.v1.TargetService.Profile:output_type -> gemel.target.v1.ProfilePart
+	67, // 117: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	92, // [92:118] is the sub-list for method output_type
+	66, // [66:92] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_api_dataplane_v1_target_proto_init() }
@@ -5560,7 +5659,7 @@ func file_api_dataplane_v1_target_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_dataplane_v1_target_proto_rawDesc), len(file_api_dataplane_v1_target_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   69,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

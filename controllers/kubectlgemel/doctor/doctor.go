@@ -114,6 +114,7 @@ var rules = []rule{
 	{"SingleCopy", singleCopy},
 	{"ResyncStuck", resyncStuck},
 	{"NodeUnreachable", nodeUnreachable},
+	{"NodeCrashed", nodeCrashed},
 	{"PairNotUpToDate", pairNotUpToDate},
 	{"RecordMissing", recordMissing},
 	{"ImagesDiffer", imagesDiffer},

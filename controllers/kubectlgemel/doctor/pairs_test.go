@@ -74,6 +74,14 @@ var pairCases = []trouble{
 	}, "the node is down": func(o *Objects) {
 		pairIs(o, time.Hour, true, false, "node b", phase("Alone", ""), phase("Unknown", ""))
 	}}, []string{"the control API does not answer", "NetworkPolicy"}},
+	{"a process crashed", "NodeCrashed", Warning, "TargetPair/main-p0", crashed(time.Hour), map[string]func(*Objects){"gone": back, "long ago": crashed(25 * time.Hour)},
+		[]string{"node a, at 2026-11-25T11:00:00Z: killed by signal SIGSEGV", "count 3", "kubectl logs -n", "a-process-that-crashes"}},
+}
+
+func crashed(before time.Duration) func(*Objects) {
+	return func(o *Objects) {
+		o.Pairs[0].Status.Nodes[0].Crashes = &v1alpha1.NodeCrashes{Count: 3, Last: "killed by signal SIGSEGV after 2s", Time: ago(before)}
+	}
 }
 
 func percent(n int32) v1alpha1.NodeStatus {

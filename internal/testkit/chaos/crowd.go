@@ -52,7 +52,7 @@ func (r *rig) crowd(ctx context.Context, f Fault, alone bool) {
 		if !alone {
 			break
 		}
-		err := forgetPeak(r.pair.PID(i))
+		err := forgetPeak(r.pair.Serving(i))
 		if err == nil {
 			before[i], err = r.usage(ctx, i)
 		}
@@ -169,7 +169,7 @@ func overBudget(u usage) float64 {
 // recovered looks at the process of a node after a crowd: it has not been larger than it may be,
 // and what the crowd took is given back.
 func (r *rig) recovered(ctx context.Context, i int, before usage) error {
-	size, err := peak(r.pair.PID(i))
+	size, err := peak(r.pair.Serving(i))
 	if err != nil {
 		return err
 	}

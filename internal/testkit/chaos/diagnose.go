@@ -15,7 +15,7 @@ import (
 // by that.
 func (x *runner) stacks() {
 	for i := range harness.Names {
-		x.threads("node "+harness.Names[i], x.rig.pair.PID(i))
+		x.threads("node "+harness.Names[i], x.rig.pair.Serving(i))
 		x.threads("disk of node "+harness.Names[i], x.rig.slow[i].PID)
 		x.rig.signal(i, syscall.SIGCONT)
 		x.rig.signal(i, syscall.SIGQUIT)

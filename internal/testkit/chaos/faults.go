@@ -30,6 +30,10 @@ func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup
 	switch f.Kind {
 	case Kill:
 		r.kill(wg, f.Node)
+	case Crash:
+		if r.pair.Serving(f.Node) != 0 {
+			_ = r.pair.Crash(f.Node)
+		}
 	case KillBoth:
 		r.kill(wg, f.Node, peer)
 	case Terminate:
@@ -154,7 +158,9 @@ func (r *rig) heal() error {
 // episode until the goroutine that is here ends that one.
 func (r *rig) kill(wg *sync.WaitGroup, nodes ...int) {
 	for _, i := range nodes {
-		r.signal(i, syscall.SIGKILL)
+		if r.pair.PID(i) != 0 {
+			_ = r.pair.Signal(i, syscall.SIGKILL)
+		}
 	}
 	for _, i := range nodes {
 		wg.Go(func() {
@@ -167,8 +173,8 @@ func (r *rig) kill(wg *sync.WaitGroup, nodes ...int) {
 
 // signal is for a process that may have been killed by another fault.
 func (r *rig) signal(i int, s syscall.Signal) {
-	if r.pair.PID(i) != 0 {
-		_ = r.pair.Signal(i, s)
+	if r.pair.Serving(i) != 0 {
+		_ = r.pair.SignalProcess(i, s)
 	}
 }
 

@@ -99,7 +99,7 @@ type counted struct {
 // asked another time.
 func (r *rig) tally(ctx context.Context) {
 	for i := range harness.Names {
-		now := counted{pid: r.pair.PID(i)}
+		now := counted{pid: r.pair.Serving(i)}
 		if now.pid == 0 || r.rot.unchecked {
 			continue
 		}

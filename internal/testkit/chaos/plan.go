@@ -15,7 +15,8 @@ type Kind string
 
 // Kinds.
 const (
-	Kill             Kind = "kill"              // kill -9, and a restart
+	Kill             Kind = "kill"              // kill -9 of process and supervisor, and a restart
+	Crash            Kind = "crash"             // kill -9 of the process; its supervisor starts it again
 	KillBoth         Kind = "kill both"         // both at once
 	Terminate        Kind = "terminate"         // SIGTERM, and a restart
 	Stop             Kind = "stop"              // SIGSTOP, later SIGCONT
@@ -57,7 +58,7 @@ const (
 )
 
 // Kinds are all kinds.
-var Kinds = []Kind{Kill, KillBoth, Terminate, Stop, PartitionLink, PartitionOneWay, PartitionClients, PartitionNode, LossLink, LossClients,
+var Kinds = []Kind{Kill, Crash, KillBoth, Terminate, Stop, PartitionLink, PartitionOneWay, PartitionClients, PartitionNode, LossLink, LossClients,
 	ResetLink, SlowLink, FullDisk, TinyDisk, ArbiterDown, ArbiterSlow, SlowDisk, StuckDisk, StuckDisks, Overload, SqueezedDisk, ReadErrors, WriteErrors, FlushErrors, FullPool,
 	ReplacedDisk, DamagedFiles, MemoryPressure, HalfWrites, Fences, IdleSockets, Recreate, Transfer, Drain, Snapshot, Expand, DamageRunning, DamageStopped, DamageAlone}
 

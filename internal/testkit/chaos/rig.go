@@ -91,7 +91,7 @@ func build(ctx context.Context, w io.Writer, binary string, unchecked bool) (r *
 	if r.memory, why = confine(); why != nil {
 		fmt.Fprintf(w, "the nodes have no memory cgroups, and GOMEMLIMIT in place of them: %v\n", why)
 	}
-	o := harness.Options{Dir: r.lab.Path("pair"), Binary: bin, Supervised: true, Args: []string{"--fail-back-delay", failBackDelay}}
+	o := harness.Options{Dir: r.lab.Path("pair"), Binary: bin, Supervised: true, Supervisors: true, Args: []string{"--fail-back-delay", failBackDelay}}
 	if unchecked {
 		o.Args = append(o.Args, "--no-checksums")
 	}
@@ -99,7 +99,7 @@ func build(ctx context.Context, w io.Writer, binary string, unchecked bool) (r *
 		return r, err
 	}
 	var flags [2][]string
-	n := &harness.Network{Link: linkIP[0] + ":3262"}
+	n := &harness.Network{Link: linkIP[0] + ":3262", Supervisor: [2]string{linkIP[0] + ":3263", linkIP[1] + ":3263"}}
 	if flags, n.Credentials, err = harness.PKI(r.lab.Path("pki")); err != nil {
 		return r, err
 	}

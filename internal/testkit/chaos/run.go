@@ -309,6 +309,8 @@ func (x *runner) count(f Fault) {
 	switch f.Kind {
 	case Kill:
 		x.report.Kills++
+	case Crash:
+		x.report.Kills++
 	case KillBoth:
 		x.report.Kills += 2
 	case PartitionLink, PartitionOneWay, PartitionClients, PartitionNode:

@@ -23,7 +23,7 @@ import (
 const calmPhase = 10 * time.Minute
 
 // ending are the kinds that end processes.
-var ending = append([]Kind{Kill, KillBoth, Terminate}, spoiling...)
+var ending = append([]Kind{Kill, Crash, KillBoth, Terminate}, spoiling...)
 
 // calmKinds are the others.
 func calmKinds(kinds []Kind) []Kind {
@@ -43,7 +43,7 @@ type Sample struct {
 // sample looks at both nodes.
 func (x *runner) sample(ctx context.Context) error {
 	for i, name := range harness.Names {
-		s := Sample{At: time.Since(x.rig.rec.begun).Seconds(), Node: name, PID: x.rig.pair.PID(i)}
+		s := Sample{At: time.Since(x.rig.rec.begun).Seconds(), Node: name, PID: x.rig.pair.Serving(i)}
 		if err := scrape(ctx, "http://"+x.rig.pair.Metrics[i]+"/metrics", map[string]*float64{
 			"process_resident_memory_bytes": &s.Resident, "go_goroutines": &s.Goroutines, "process_open_fds": &s.Files}); err != nil {
 			return fmt.Errorf("metrics of node %s: %w", name, err)

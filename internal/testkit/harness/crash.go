@@ -28,6 +28,18 @@ func (p *Pair) Process(i int) (int, error) {
 	return child, err
 }
 
+// Serving is the id of the process that serves, with or without a supervisor; 0 if there is none.
+func (p *Pair) Serving(i int) int {
+	if !p.Supervisors {
+		return p.PID(i)
+	}
+	pid, err := p.Process(i)
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
 var errNoProcess = errors.New("it has no process at this moment")
 
 // childOf is the one child of a process.
@@ -77,11 +89,16 @@ func (p *Pair) Crash(i int) error {
 	if !p.Supervisors {
 		return errors.New("harness: there is no supervisor: set Options.Supervisors, or use Kill")
 	}
-	pid, err := p.Process(i)
-	if err != nil {
-		return err
+	return p.SignalProcess(i, syscall.SIGKILL)
+}
+
+// SignalProcess sends a signal to the process that serves.
+func (p *Pair) SignalProcess(i int, s syscall.Signal) error {
+	pid := p.Serving(i)
+	if pid == 0 {
+		return fmt.Errorf("harness: no process of node %s serves", Names[i])
 	}
-	return syscall.Kill(pid, syscall.SIGKILL)
+	return syscall.Kill(pid, s)
 }
 
 // WaitSupervisors waits until each node would hear from the other's supervisor.

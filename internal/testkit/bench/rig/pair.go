@@ -129,7 +129,7 @@ func (p *Pair) Describe() string {
 
 // Procs are the processes of both nodes.
 func (p *Pair) Procs() []load.Process {
-	return []load.Process{{Name: "a", PID: p.PID(0)}, {Name: "b", PID: p.PID(1)}}
+	return []load.Process{{Name: "a", PID: p.Serving(0)}, {Name: "b", PID: p.Serving(1)}}
 }
 
 const unmirroredHost = HostIQN + "unmirrored"
