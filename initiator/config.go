@@ -22,9 +22,13 @@ type Timers struct {
 	Login        time.Duration // login phase as a whole; default 5 s
 	PingInterval time.Duration // silence after which a NOP-Out is sent; default 1 s
 	PingTimeout  time.Duration // further silence after which the peer is lost; default 1.25 s
-	Command      time.Duration // a command unanswered for this long is aborted; default 30 s; negative: never
-	TMF          time.Duration // an unanswered task management function costs the session; default 3 s
-	Logout       time.Duration // orderly logout; default 2 s
+	// Suspect is how long a command may wait while the target sends nothing before the target is
+	// pinged, and the caller is told (SessionConfig.OnSilent) if it does not answer that either;
+	// default 200 ms; negative: never.
+	Suspect time.Duration
+	Command time.Duration // a command unanswered for this long is aborted; default 30 s; negative: never
+	TMF     time.Duration // an unanswered task management function costs the session; default 3 s
+	Logout  time.Duration // orderly logout; default 2 s
 	// AgeLimit lowers the bound that PingInterval + PingTimeout must respect (2*AgeLimit). Only for
 	// targets whose own age limit is known to be lower. Default AgeLimit.
 	AgeLimit time.Duration
@@ -71,6 +75,9 @@ type SessionConfig struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// OnAsync is called with asynchronous messages (RFC 7143 §11.9). It must not block.
 	OnAsync func(Async)
+	// OnSilent is called again and again while commands wait and the target does not even answer a
+	// ping. It must not block.
+	OnSilent func()
 }
 
 // Async is an asynchronous message of the target.
@@ -99,6 +106,7 @@ func (t Timers) withDefaults() (Timers, error) {
 	def(&t.Login, 5*time.Second)
 	def(&t.PingInterval, time.Second)
 	def(&t.PingTimeout, 1250*time.Millisecond)
+	def(&t.Suspect, 200*time.Millisecond)
 	def(&t.Command, 30*time.Second)
 	def(&t.TMF, 3*time.Second)
 	def(&t.Logout, 2*time.Second)

@@ -261,6 +261,7 @@ func (x *receiver) async(h pdu.BHS) error {
 func (s *Session) keepalive() {
 	t := s.cfg.Timers
 	interval, timeout := int64(t.PingInterval), int64(t.PingTimeout)
+	suspect := int64(t.Suspect)
 	var pinging atomic.Bool
 	ping := &Command{kind: kindPing, Done: func(*Command) { pinging.Store(false) }}
 	var sentAt int64
@@ -281,25 +282,52 @@ func (s *Session) keepalive() {
 			s.lastHeard.CompareAndSwap(s.lastHeard.Load(), now)
 		}
 		silent := now - heard
+		oldest, waits := s.oldest()
+		waits = waits && suspect > 0
+		suspicious := waits && now-max(heard, oldest) >= suspect
 		switch {
 		case pinging.Load() && silent >= interval+timeout && now-sentAt >= timeout:
 			s.fail(fmt.Errorf("%w (%v)", ErrPeerSilent, time.Duration(silent).Round(time.Millisecond)))
 			return
-		case silent >= interval && !pinging.Load():
+		case (silent >= interval || suspicious) && !pinging.Load():
 			pinging.Store(true)
 			sentAt = now
 			if s.sendControl(ping) != nil {
 				pinging.Store(false)
 			}
 		}
+		if suspicious && now-sentAt >= suspect/2 && s.cfg.OnSilent != nil {
+			s.cfg.OnSilent()
+		}
 		s.sweep(now)
 		due = heard + interval
 		if silent >= interval {
 			due = max(heard+interval+timeout, sentAt+timeout)
 		}
+		switch {
+		case suspicious:
+			due = min(due, now+suspect/8)
+		case waits:
+			due = min(due, max(heard, oldest)+suspect)
+		}
 		due = min(max(due, now+int64(time.Millisecond)), now+sweepInterval)
 		timer.Reset(time.Duration(due - now))
 	}
+}
+
+// oldest is when the command was started that waits for the longest, if any does.
+func (s *Session) oldest() (at int64, waits bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.active == 0 {
+		return 0, false
+	}
+	for i := range s.slots {
+		if c := s.slots[i].cmd.Load(); c != nil && c.kind != kindPing && (!waits || c.started < at) {
+			at, waits = c.started, true
+		}
+	}
+	return at, waits
 }
 
 // sweepInterval is how often, in ns, overdue commands are looked for.

@@ -11,6 +11,7 @@ var (
 	ErrSessionLost  = errors.New("session lost")
 	ErrProtocol     = errors.New("iSCSI protocol error by the target")
 	ErrDigest       = errors.New("digest mismatch")
+	ErrTakenOver    = errors.New("no answer from the target, and another path has become the optimized one")
 	ErrPeerSilent   = errors.New("no answer from the target within the ping timeout")
 	ErrLogin        = errors.New("login failed")
 	ErrAuth         = errors.New("authentication failed")

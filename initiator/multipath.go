@@ -123,6 +123,9 @@ func (p *path) setStateLocked(s alua.State) {
 		return
 	}
 	p.view.state = s
+	if p.view.up && s == alua.Optimized {
+		p.rose = monotonic()
+	}
 	if p.view.up {
 		p.d.tellLocked(Event{Kind: EventState, Portal: p.portal, Session: p.session, State: s})
 	}

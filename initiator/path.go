@@ -32,6 +32,7 @@ type path struct {
 
 	// Under Device.mu, except view.portal, which does not change.
 	view      pathView
+	rose      int64 // when its target port group last became the optimized one while the path was up, by the sessions' clock
 	id        identity
 	preferred bool
 	size      int64 // bytes, as this path last reported; 0 before
@@ -58,7 +59,7 @@ func newPath(d *Device, i, session int) (*path, error) {
 	p := &path{d: d, portal: portal, session: session, view: pathView{portal: i}, kick: make(chan struct{}, 1)}
 	p.cfg = SessionConfig{InitiatorName: c.InitiatorName, ISID: c.isid(i, session), Target: c.Target, Portal: portal, Auth: c.Auth,
 		MutualAuth: c.MutualAuth, CHAPAlgorithms: c.CHAPAlgorithms, HeaderDigest: c.HeaderDigest, DataDigest: c.DataDigest, QueueDepth: c.QueueDepth,
-		MaxRecvData: c.MaxRecvData, Timers: c.Timers, Log: c.Log, Dial: c.Dial, OnAsync: p.async}
+		MaxRecvData: c.MaxRecvData, Timers: c.Timers, Log: c.Log, Dial: c.Dial, OnAsync: p.async, OnSilent: p.silent}
 	_, err := p.cfg.withDefaults()
 	return p, err
 }
