@@ -113,21 +113,15 @@ func (w *world) flip(h *host) {
 	w.trace("node %v: LUN %d block %d changes without a write", peer.id, l+1, b)
 }
 
-// unflip takes back what the disks changed without a write. Where the other node has something else
-// by now it becomes that: a write that found no space, and whose repair left out the damaged block,
-// may have been read from there.
+// unflip takes back what the disks changed without a write.
 func (w *world) unflip() {
 	if w.flips == 0 || w.shape.lone {
 		return
 	}
-	for i, h := range w.nodes {
-		for l, u := range h.disk.luns {
-			for b := range u {
-				p, q := &u[b], &w.nodes[1-i].disk.luns[l][b]
-				if p.flip != 0 && q.flip == 0 && p.cache != q.cache {
-					p.put(q.cache, false)
-				}
-				p.flip = 0
+	for _, h := range w.nodes {
+		for _, u := range h.disk.luns {
+			for i := range u {
+				u[i].flip = 0
 			}
 		}
 		h.disk.believe()

@@ -224,6 +224,7 @@ func (h *host) noSpace(lo, hi, length int64, effect func(torn func() bool), done
 
 func (h *host) space() scsi.Result {
 	if h.full && h.w.chance(0.5) {
+		h.w.unflip() // the repair of what is refused leaves out what is damaged, so the copies differ from here on
 		return scsi.NoSpace
 	}
 	return scsi.OK
