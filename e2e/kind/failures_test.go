@@ -61,6 +61,28 @@ var _ = Describe("a pod that writes", func() {
 		GinkgoWriter.Printf("owner killed: longest operation %.0f ms\n", pause)
 	}, NodeTimeout(8*time.Minute))
 
+	It("sees a short pause when its owner's process crashes", Label("smoke"), func(ctx context.Context) {
+		before := map[string]string{}
+		restarts := func(node string) string {
+			return field(ctx, "pod", targetPod(node), namespace, "{.status.containerStatuses[0].restartCount}")
+		}
+		crashed := ""
+		pause := under(ctx, ns, 20, func(owner string) {
+			crashed, before[owner] = owner, restarts(owner)
+			crashTarget(ctx, targetWorker(ctx, owner), owner)
+		})
+		results.OwnerCrash = max(results.OwnerCrash, pause)
+		GinkgoWriter.Printf("owner's process crashed: longest operation %.0f ms\n", pause)
+		Expect(restarts(crashed)).To(Equal(before[crashed]), "the container was restarted: what was killed is the supervisor")
+		other := map[string]string{"a": "b", "b": "a"}[crashed]
+		Expect(kubectl(ctx, "logs", "-n", namespace, targetPod(other))).To(ContainSubstring("its supervisor has reported that the peer's process has ended"))
+		Eventually(func(g Gomega) {
+			g.Expect(field(ctx, "targetpair", pair, "", fmt.Sprintf(`{.status.nodes[?(@.name=="%s")].crashes}`, crashed))).To(ContainSubstring("SIGKILL"))
+			g.Expect(kubectl(ctx, "get", "events", "-A", "--field-selector", "reason=Crashed", "-o", "jsonpath={.items[*].note}{.items[*].message}")).To(ContainSubstring("the process of node " + crashed + " crashed"))
+		}).WithContext(ctx).WithTimeout(time.Minute).Should(Succeed())
+		inSync(ctx)
+	}, NodeTimeout(8*time.Minute))
+
 	It("sees a short pause when its owner's pod is deleted", func(ctx context.Context) {
 		pause := under(ctx, ns, 25, func(owner string) {
 			kubectl(ctx, "delete", "pod", "-n", namespace, targetPod(owner), "--wait=false")

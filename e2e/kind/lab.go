@@ -60,7 +60,14 @@ func targetProcess(node string) string {
 	return fmt.Sprintf("'[g]emel-target --cluster=%s --pair=%s --node=%s'", cluster, pair, node)
 }
 
-// killTarget kills the process of a target node; its pod stays and starts it again.
+// crashTarget kills the process of a target node; its supervisor, which was started before it,
+// starts it again.
+func crashTarget(ctx context.Context, worker, node string) {
+	GinkgoHelper()
+	on(ctx, worker, "pkill -KILL --newest -f "+targetProcess(node))
+}
+
+// killTarget kills the processes of a target node; its pod stays and starts them again.
 func killTarget(ctx context.Context, worker, node string) {
 	GinkgoHelper()
 	on(ctx, worker, "pkill -KILL -f "+targetProcess(node))

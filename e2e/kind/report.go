@@ -9,11 +9,12 @@ var results findings
 type findings struct {
 	report.Counts
 
-	PodIOErrors int     `json:"pod_io_errors"`           // commands that failed in a pod while something was done to the storage
-	LostWrites  int     `json:"lost_writes"`             // blocks that did not hold what was written last
-	Operations  uint64  `json:"operations"`              // of pods under load
-	OwnerLoss   float64 `json:"owner_loss_pause_ms_max"` // longest operation when an owner was lost
-	Transfer    float64 `json:"planned_pause_ms_max"`    // longest operation when nothing but planned moves happened
+	PodIOErrors int     `json:"pod_io_errors"`            // commands that failed in a pod while something was done to the storage
+	LostWrites  int     `json:"lost_writes"`              // blocks that did not hold what was written last
+	Operations  uint64  `json:"operations"`               // of pods under load
+	OwnerCrash  float64 `json:"owner_crash_pause_ms_max"` // the process of an owner crashed under its supervisor
+	OwnerLoss   float64 `json:"owner_loss_pause_ms_max"`  // longest operation when an owner was lost
+	Transfer    float64 `json:"planned_pause_ms_max"`     // longest operation when nothing but planned moves happened
 
 	PVCToRunning []float64 `json:"pvc_to_running_s,omitempty"`
 	Upgrade      *upgrade  `json:"upgrade,omitempty"` // only of a run of that spec
