@@ -76,10 +76,14 @@ func (m *Machine) LinkDown(now int64, n uint64, reset bool) {
 	m.settle(now)
 }
 
-// politeness is how much longer a node waits before it excludes when both may be alive (R3).
+// politeness is how much longer a node waits before it excludes when both may be alive (R3): a lease
+// if no host is connected to it, for then the other one should stay.
 func (m *Machine) politeness() int64 {
-	if m.hosts.nexuses == 0 || !m.cfg.Preferred {
+	switch {
+	case m.hosts.nexuses == 0:
 		return int64(m.cfg.Lease)
+	case !m.cfg.Preferred:
+		return int64(m.cfg.Polite)
 	}
 	return 0
 }

@@ -53,6 +53,9 @@ type Config struct {
 	Lease     time.Duration // T, default 500 ms
 	Margin    time.Duration // added by an excluder for rate drift, default Lease/50 + 5 ms
 	Heartbeat time.Duration // interval, default Lease/10
+	// Polite is how much longer a node that has hosts and is not preferred waits when neither hears
+	// the other, so that as a rule the preferred node is the one that stays; default Lease/20.
+	Polite time.Duration
 	// How often a lone member reads the record, default 2 s, and how long one call of the arbiter
 	// takes at most, default 1 s. Their sum bounds for how long it serves after the record names
 	// another node (R2), as long as the arbiter answers it.
@@ -100,6 +103,7 @@ func (c *Config) defaults() {
 	def(&c.Lease, 500*time.Millisecond)
 	def(&c.Margin, c.Lease/50+5*time.Millisecond)
 	def(&c.Heartbeat, c.Lease/10)
+	def(&c.Polite, c.Lease/20)
 	def(&c.RecordEvery, 2*time.Second)
 	def(&c.ArbiterMax, time.Second)
 	def(&c.MirrorMax, 5*time.Second)

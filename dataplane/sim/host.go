@@ -177,6 +177,9 @@ func (h *host) boot() {
 		Lock: h.lock(), Region: w.shape.region * blockSize, CheckpointIdle: duration(w.shape.ckptIdle), CheckpointEvery: duration(10 * w.shape.ckptIdle),
 		CheckpointDirty: 40 * blockSize, CheckpointHot: 2, Check: h.check,
 		Block: int64(w.shape.group) * blockSize, Sums: w.shape.sums}
+	if !w.supervised() { // as it was before a shorter time was the default
+		cfg.Polite = duration(500 * ms)
+	}
 	w.window(&cfg)
 	if w.beside() {
 		cfg.Granule = blockSize // elsewhere hosts have several sessions by leaving one only
