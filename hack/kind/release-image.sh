@@ -5,11 +5,11 @@ set -euo pipefail
 . "$(dirname "$0")/lab.sh"
 use_docker || { echo "no Docker daemon: make kind-up first" >&2; exit 1; }
 made=$(cd "$KIND_DIR/../.." && go run ./hack/release "$@")
-read -r name folder <<<"$made"
+read -r name source bin <<<"$made"
 image=gemel.test/gemel:$name
 
 build_image() {
-  docker_build "$image" "$folder/bin" --target local --build-arg "BASE=$(image_of gemel-base)" -f - <"$folder/src/Dockerfile"
+  docker_build "$image" "$bin" --target local --build-arg "BASE=$(image_of gemel-base)" -f - <"$source/Dockerfile"
 }
 
 timed "gemel-$name-image" build_image

@@ -1,5 +1,5 @@
-// Command release makes a release that this tree is upgraded from, once, and prints its name and
-// the folder that has its source in src and its commands in bin.
+// Command release makes a release that this tree is upgraded from, once, and prints its name, the
+// folder of its source and that of its commands.
 //
 //	go run ./hack/release [NAME]    without a name: the last one of internal/testkit/release/releases.txt
 package main
@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
@@ -44,6 +43,6 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(r.Name, filepath.Dir(t.Bin))
+	fmt.Println(r.Name, t.Source, t.Bin)
 	return nil
 }
