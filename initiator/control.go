@@ -273,6 +273,8 @@ func (s *Session) keepalive() {
 		case <-s.stop:
 			return
 		case <-timer.C:
+		case <-s.busy:
+			due = s.now()
 		}
 		now, heard := s.now(), s.lastHeard.Load()
 		if now-due > timeout/2 {
@@ -315,11 +317,12 @@ func (s *Session) keepalive() {
 	}
 }
 
-// oldest is when the command was started that waits for the longest, if any does.
+// oldest is when the command was started that waits for the longest, if any does. If none does, the
+// next one wakes the caller.
 func (s *Session) oldest() (at int64, waits bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.active == 0 {
+	if s.dozing = s.active == 0; s.dozing {
 		return 0, false
 	}
 	for i := range s.slots {

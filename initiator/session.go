@@ -47,11 +47,13 @@ type Session struct {
 	corked      bool // the reader is in callbacks and will flush
 	closing     bool // logout has begun: no new commands
 	active      int  // SCSI commands accepted and not yet ended
+	dozing      bool // keepalive found no command to watch
 	drained     chan struct{}
 	err         error
 
 	wake chan struct{} // to the writer: finish wr
 	ripe chan struct{} // to the writer: look at deferred
+	busy chan struct{} // to keepalive, when a command comes while dozing is set: it watches again
 	stop chan struct{} // closed by fail
 	done chan struct{} // closed when every goroutine has ended and every command is answered
 }
@@ -119,7 +121,7 @@ func newSession(cfg SessionConfig, l *loginState) (*Session, error) {
 		slots: make([]slot, n), free: make([]uint16, n),
 		cmdSN: l.cmdSN, maxCmdSN: l.maxCmd,
 		out: &outBatch{number: 1}, wr: &outBatch{}, batchNumber: 1,
-		wake: make(chan struct{}, 1), ripe: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), ripe: make(chan struct{}, 1), busy: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	s.idle.L = &s.mu
 	for i := range s.free {
@@ -175,6 +177,13 @@ func (s *Session) Submit(c *Command) error {
 		return err
 	}
 	s.active++
+	if s.dozing {
+		s.dozing = false
+		select {
+		case s.busy <- struct{}{}:
+		default:
+		}
+	}
 	s.enqueueLocked(c)
 	s.startPendingLocked()
 	s.kickLocked()

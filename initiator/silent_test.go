@@ -120,6 +120,7 @@ func silentRig(t *testing.T) (x *twoNodes, d *Device, down chan Event, wrote cha
 	if _, err := d.WriteAt(t.Context(), make([]byte, 4096), 0); err != nil {
 		t.Fatal(err)
 	}
+	time.Sleep(100 * time.Millisecond) // nothing is asked for: the session is not watched
 	a.set(true)
 	go func() {
 		begun := time.Now()
