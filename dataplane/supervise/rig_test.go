@@ -199,6 +199,13 @@ func (r *rig) follow(change func(*Follower)) *partner {
 	return p
 }
 
+// briefly follows for five seconds at most: one that is not refused would be followed for ever.
+func (f *Follower) briefly() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return f.follow(ctx)
+}
+
 func (p *partner) ended() []pair.Incarnation {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -155,7 +155,7 @@ func TestWhoIsBelieved(t *testing.T) {
 		p := &Follower{Cluster: "c", Pair: "p", Node: "a", Addr: r.addr, Dial: new(net.Dialer).DialContext, Logger: r.cfg.Logger,
 			Ended: func(list []pair.Incarnation) { t.Errorf("%s: %v is believed", name, list) }}
 		change(p)
-		if err := p.follow(t.Context()); err == nil || p.Connected() {
+		if err := p.briefly(); err == nil || p.Connected() {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -220,7 +220,7 @@ func TestCertificates(t *testing.T) {
 		"a partner that wants another": side(pki.TargetURI("c", "p", "b"), pki.TargetURI("c", "p", "b")),
 		"one without a certificate":    r.follow(nil),
 	} {
-		if err := p.follow(t.Context()); err == nil || p.ended() != nil {
+		if err := p.briefly(); err == nil || p.ended() != nil {
 			t.Errorf("%s is told %v: %v", name, p.ended(), err)
 		}
 	}

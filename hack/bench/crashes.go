@@ -21,20 +21,20 @@ func (b *bench) crashes() int {
 // minute: the supervisor waits for a second before it starts the process again, so that what is
 // measured is the pause until the partner serves, without the resync that follows.
 func crashPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-	return b.ownerGoes(ctx, c.name, "the owner's process is killed; its supervisor reaps it and reports that", ownerEvent{before: crash, goes: crash, back: anew})
+	return b.ownerGoes(ctx, c.name, "the owner's process is killed; its supervisor reaps it and reports that", ownerEvent{before: crash, goes: crash, back: renew})
 }
 
 // crashResync is the first crash: the process is started again at once, and the resync of what was
 // written meanwhile is part of what is measured.
 func crashResync(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 	return b.ownerGoes(ctx, c.name, "the owner's process is killed and is started again at once: the pause, or the longest write during the resync that follows",
-		ownerEvent{goes: crash, back: anew})
+		ownerEvent{goes: crash, back: renew})
 }
 
 func crash(o *owner) error { return o.pair.Crash(0) }
 
-// anew gives the node a new supervisor: the old one would wait longer after each crash.
-func anew(o *owner) error { return errors.Join(o.pair.Kill(0), o.pair.StartNode(0)) }
+// renew gives the node a new supervisor: the old one would wait longer after each crash.
+func renew(o *owner) error { return errors.Join(o.pair.Kill(0), o.pair.StartNode(0)) }
 
 // killPause kills the supervisor, which takes the process with it, as the end of a container does.
 func killPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {

@@ -140,7 +140,7 @@ var tables = []table{
 	{name: "cold", prefix: []string{"randread_4k_qd1_cold", "randread_4k_qd32_cold", "randread_64k_qd16_cold", "mixed_70_30_4k_qd32_cold", "randread_4k_qd32_5ms", "lab_parallelism"}},
 	{name: "checksums", prefix: []string{"checksum_cost"}},
 	{name: "alua", prefix: []string{"alua_"}},
-	{name: "pauses", prefix: []string{"transfer_pause", "crash_pause", "partner_lost_pause", "write_during_snapshot", "snapshot_pause", "snapshot_minute"}, values: true},
+	{name: "pauses", prefix: []string{"transfer_pause", "crash_", "node_", "partner_lost_pause", "write_during_snapshot", "snapshot_pause", "snapshot_minute"}, values: true},
 	{name: "sessions", prefix: []string{"sessions_"}},
 	{name: "overload", prefix: []string{"write_overload"}, values: true},
 	{name: "groups", prefix: []string{"group_"}, apart: true},

@@ -1,0 +1,25 @@
+package main
+
+// ofSupervisor is the hazard of mutants of supervisors, and of how an initiator leaves a silent
+// node.
+const ofSupervisor = -6
+
+func init() { mutants = append(mutants, supervisorMutants...) }
+
+var supervisorMutants = []mutant{
+	{ofSupervisor, "a process is reported when it starts", below("dataplane/supervise/supervise.go",
+		"		state, err := c.live(ctx, &life)\n", "		t.ended(pair.Incarnation{Boot: c.Boot, Nonce: life.Nonce})\n		state, err := c.live(ctx, &life)\n"), "dataplane/supervise", "TestReportsWhatItHasReaped"},
+	{ofSupervisor, "two processes get the same nonce", below("dataplane/supervise/supervise.go",
+		"		life.Nonce = rand.Uint64() | 1\n", "		if life.Nonce == 0 {\n			life.Nonce = rand.Uint64() | 1\n		}\n"), "dataplane/supervise", "TestReportsWhatItHasReaped"},
+	{ofSupervisor, "a process outlives its supervisor", append(below("dataplane/supervise/supervise.go",
+		"	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}\n", ""), below("dataplane/supervise/life.go",
+		"		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n", "")...), "dataplane/supervise", "TestTheProcessEndsWithItsSupervisor"},
+	{ofSupervisor, "every certificate of the authority is good enough", below("dataplane/supervise/testify.go",
+		"t.c.TLS.Server(pki.RequireURI(pki.TargetURI(t.c.Cluster, t.c.Pair, partner.Peer().String())))", "t.c.TLS.Server(func(tls.ConnectionState) error { _ = partner; _ = pki.RequireURI; return nil })"), "dataplane/supervise", "TestCertificates"},
+	{ofSupervisor, "a report about another node is believed", below("dataplane/supervise/follow.go",
+		"r.Cluster != f.Cluster || r.Pair != f.Pair || r.Node != f.Node", "r.Cluster != f.Cluster || r.Pair != f.Pair"), "dataplane/supervise", "TestWhoIsBelieved"},
+	{ofSupervisor, "a silent session is given up although nobody has taken over", below("initiator/silent.go",
+		"q.view.state == alua.Optimized && q.rose > heard", "q.view.state == alua.Optimized || heard > 0"), "initiator", "TestSilentNodeIsGivenItsTime"},
+	{ofSupervisor, "a silent session is given its time although its partner serves", below("initiator/silent.go",
+		"	if replaced {", "	if replaced && false {"), "initiator", "TestSilentNodeIsLeftForItsPartner"},
+}
