@@ -76,8 +76,8 @@ func (m *Machine) LinkDown(now int64, n uint64, reset bool) {
 	m.settle(now)
 }
 
-// politeness is how much longer a node waits before it excludes when both may be alive (R3): a lease
-// if no host is connected to it, for then the other one should stay.
+// politeness is how much longer a node waits before it excludes when both may be alive (R3): a
+// lease if no host is connected to it, for then the other one should stay.
 func (m *Machine) politeness() int64 {
 	switch {
 	case m.hosts.nexuses == 0:

@@ -17,8 +17,8 @@ type Life struct {
 	LastAt  int64  `json:"lastAt"`  // and when: seconds since 1970
 }
 
-// variable hands a Life over. A command in the container that has the same environment does not have
-// the pipe.
+// variable hands a Life over. A command in the container that has the same environment does not
+// have the pipe.
 const variable = "GEMEL_SUPERVISED"
 
 // pipe is the descriptor that ends with the supervisor.
