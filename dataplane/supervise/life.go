@@ -21,7 +21,8 @@ type Life struct {
 // have the pipe.
 const variable = "GEMEL_SUPERVISED"
 
-// pipe is the descriptor that ends with the supervisor.
+// pipe is the descriptor that ends with the supervisor. It is kept when the process begins its
+// program again (exec), as it does to become an I/O flusher.
 const pipe = 3
 
 func (l *Life) environ() (out []string) {
@@ -48,7 +49,6 @@ func Supervised() (*Life, error) {
 	if err := json.Unmarshal([]byte(text), l); err != nil || l.Nonce == 0 {
 		return nil, fmt.Errorf("%s: %q is not what a supervisor sets: unset it", variable, text)
 	}
-	syscall.CloseOnExec(pipe)
 	f := os.NewFile(pipe, "supervisor")
 	st, err := f.Stat()
 	if err != nil || st.Mode()&os.ModeNamedPipe == 0 {

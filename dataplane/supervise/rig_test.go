@@ -48,6 +48,9 @@ func child(dir string) int {
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM)
 	l, err := Supervised()
+	if err == nil && l != nil && os.Getenv("SUPERVISE_TEST_AGAIN") == "" { // as package resident does
+		err = syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), "SUPERVISE_TEST_AGAIN=1"))
+	}
 	if err != nil || l == nil {
 		fmt.Fprintln(os.Stderr, "no life:", err)
 		return 99
