@@ -107,7 +107,7 @@ func (f *firstEpisode) Write(p []byte) (int, error) { // one at a time, by lines
 // want memory, half-sent writes, hosts that fence each other, an arbiter that is away, a snapshot
 // and a transfer. The seed is of the kinds that there were when it was chosen.
 func TestChaosWithFixedFaults(t *testing.T) {
-	kinds := slices.DeleteFunc(slices.Clone(Kinds), func(k Kind) bool { return k == Drain })
+	kinds := slices.DeleteFunc(slices.Clone(Kinds), func(k Kind) bool { return k == Drain || k == Crash })
 	rep, err := play(t, Config{Seed: 3502869, Episodes: 15, Kinds: kinds})
 	if err != nil {
 		t.Fatal(err)
@@ -126,6 +126,15 @@ func TestLUNsAreAtHomeAfterDrainsAndKills(t *testing.T) {
 	if err != nil || rep.Faults[Drain] == 0 || rep.Kills == 0 || rep.Moves == 0 {
 		t.Fatalf("%v, faults %v, %d moves", err, rep.Faults, rep.Moves)
 	}
+}
+
+// Processes that crash beneath their supervisors are started again.
+func TestCrashesBeneathSupervisors(t *testing.T) {
+	rep, err := play(t, Config{Seed: 7, Episodes: 3, Kinds: []Kind{Crash}})
+	if err != nil || rep.Kills != 3 {
+		t.Fatalf("%v, %d kills", err, rep.Kills)
+	}
+	t.Logf("longest operation by episode %v", rep.PauseByEpisode)
 }
 
 // A byte that changes on one node behind its back is found.
@@ -196,7 +205,7 @@ func TestVerdictNamesWhatIsWrong(t *testing.T) {
 	for want, change := range map[string]func(*Report){
 		"anomalies":       func(r *Report) { r.Anomalies = 1 },
 		"wrong bytes":     func(r *Report) { r.WrongBytes = 1 },
-		"none was healed": func(r *Report) { r.DamagedBlocks = 1 },
+		"none was healed": func(r *Report) { r.DamagedBlocks, r.Faults = 1, map[Kind]int{DamageStopped: 1} },
 		"writes lost":     func(r *Report) { r.LostWrites = 1 },
 		"applications":    func(r *Report) { r.AppErrors = 1 },
 		"copies differ":   func(r *Report) { r.Identical = false },

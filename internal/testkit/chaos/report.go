@@ -112,9 +112,9 @@ func (r *Report) verdict() error {
 	if r.WrongBytes > 0 {
 		bad("%d reads brought what was never written there: wrong bytes", r.WrongBytes)
 	}
-	// What was damaged at a node that was alone may be lost, and a full copy leaves nothing to
-	// heal.
-	elsewhere := r.Faults[DamageRunning] == 0 && (r.Restored > 0 || r.DamageWays[wayTruncate]+r.DamageWays[wayImage] > 0)
+	// What was damaged at a node that was alone may be lost, or written by hosts before anything
+	// has read it, and a full copy leaves nothing to heal.
+	elsewhere := r.Faults[DamageRunning] == 0 && (r.Faults[DamageStopped] == 0 || r.Restored > 0 || r.DamageWays[wayTruncate]+r.DamageWays[wayImage] > 0)
 	if r.DamagedBlocks > 0 && r.HealedBlocks == 0 && r.Interrupted == "" && !r.Unchecked && !elsewhere {
 		bad("%d blocks were damaged, and none was healed", r.DamagedBlocks)
 	}
