@@ -52,16 +52,12 @@ const (
 	forget    = time.Minute
 )
 
-// nextWait is the wait after a life that lasted for lived, if the one before it was followed by
-// was; crashes counts the lives that crashed in a row, that one included.
-func nextWait(crashes int, was time.Duration) time.Duration {
-	switch {
-	case crashes <= 1:
+// waitAfter is the wait after so many crashes in a row.
+func waitAfter(crashes int) time.Duration {
+	if crashes <= 1 {
 		return 0
-	case was == 0:
-		return firstWait
 	}
-	return min(2*was, maxWait)
+	return min(firstWait<<min(crashes-2, 10), maxWait)
 }
 
 // Run starts the process, and again after a crash, until ctx ends, which stops it in an orderly way
@@ -80,7 +76,6 @@ func Run(ctx context.Context, c Config) (int, error) {
 	go func() { t.serve(serving); close(done) }()
 	defer func() { end(); <-done }()
 
-	var wait time.Duration
 	life := Life{}
 	row := 0
 	for {
@@ -100,10 +95,10 @@ func Run(ctx context.Context, c Config) (int, error) {
 		}
 		lived := time.Since(begun)
 		if lived >= forget {
-			row, wait = 0, 0
+			row = 0
 		}
 		row++
-		wait = nextWait(row, wait)
+		wait := waitAfter(row)
 		life.Crashes++
 		life.LastAt = time.Now().Unix()
 		life.Last = fmt.Sprintf("%s after %s", how, lived.Round(time.Millisecond))

@@ -96,10 +96,11 @@ func TestKilledWhileItStops(t *testing.T) {
 
 func TestBackOff(t *testing.T) {
 	var got []time.Duration
-	wait := time.Duration(0)
 	for n := 1; n <= 9; n++ {
-		wait = nextWait(n, wait)
-		got = append(got, wait/time.Second)
+		got = append(got, waitAfter(n)/time.Second)
+	}
+	if waitAfter(1000) != time.Minute {
+		t.Error(waitAfter(1000))
 	}
 	if want := []time.Duration{0, 1, 2, 4, 8, 16, 32, 60, 60}; !slices.Equal(got, want) {
 		t.Fatalf("%v, want %v", got, want)

@@ -13,7 +13,7 @@ var supervisorMutants = []mutant{
 		"		life.Nonce = rand.Uint64() | 1\n", "		if life.Nonce == 0 {\n			life.Nonce = rand.Uint64() | 1\n		}\n"), "dataplane/supervise", "TestReportsWhatItHasReaped"},
 	{ofSupervisor, "a process outlives its supervisor", append(below("dataplane/supervise/supervise.go",
 		"	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}\n", ""), below("dataplane/supervise/life.go",
-		"		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n", "")...), "dataplane/supervise", "TestTheProcessEndsWithItsSupervisor"},
+		"		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)\n", "		_ = syscall.SIGKILL\n")...), "dataplane/supervise", "TestTheProcessEndsWithItsSupervisor"},
 	{ofSupervisor, "every certificate of the authority is good enough", below("dataplane/supervise/testify.go",
 		"t.c.TLS.Server(pki.RequireURI(pki.TargetURI(t.c.Cluster, t.c.Pair, partner.Peer().String())))", "t.c.TLS.Server(func(tls.ConnectionState) error { _ = partner; _ = pki.RequireURI; return nil })"), "dataplane/supervise", "TestCertificates"},
 	{ofSupervisor, "a report about another node is believed", below("dataplane/supervise/follow.go",
