@@ -23,8 +23,8 @@ type Timers struct {
 	PingInterval time.Duration // silence after which a NOP-Out is sent; default 1 s
 	PingTimeout  time.Duration // further silence after which the peer is lost; default 1.25 s
 	// Suspect is how long a command may wait while the target sends nothing before the target is
-	// pinged, and the caller is told (SessionConfig.OnSilent) if it does not answer that either;
-	// default 200 ms; negative: never.
+	// pinged, and SessionConfig.OnSilent is called if it does not answer that either; default 200
+	// ms; negative: never.
 	Suspect time.Duration
 	Command time.Duration // a command unanswered for this long is aborted; default 30 s; negative: never
 	TMF     time.Duration // an unanswered task management function costs the session; default 3 s

@@ -146,7 +146,7 @@ func TestSilentNodeIsLeftForItsPartner(t *testing.T) {
 	}
 }
 
-// Nobody takes over: the silent session gets its 2 x AgeLimit, for the node may still mean to
+// No node takes over: the silent session gets its 2 x AgeLimit, for the node may still mean to
 // execute what it has.
 func TestSilentNodeIsGivenItsTime(t *testing.T) {
 	_, _, down, wrote := silentRig(t)

@@ -2,6 +2,7 @@ package pair
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,5 +47,5 @@ func crashesBefore(before *v1alpha1.TargetPairStatus, node string) *v1alpha1.Nod
 
 func crashText(n *v1alpha1.NodeStatus) string {
 	return fmt.Sprintf("the process of node %s crashed (%s) and was started again; crashes since its container started: %d; the log of pod %s before %s names the cause",
-		n.Name, n.Crashes.Last, n.Crashes.Count, n.Pod, n.Crashes.Time.UTC().Format("2006-01-02T15:04:05Z"))
+		n.Name, n.Crashes.Last, n.Crashes.Count, n.Pod, n.Crashes.Time.UTC().Format(time.RFC3339))
 }

@@ -113,14 +113,13 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 
 // code is the exit code for an error.
 func code(err error) int {
+	var e ended
 	switch {
 	case err == nil:
 		return exits.OK
 	case errors.Is(err, node.ErrLeft):
 		return exits.Left
-	}
-	var e ended
-	if errors.As(err, &e) {
+	case errors.As(err, &e):
 		return int(e)
 	}
 	return exits.Failed

@@ -80,6 +80,13 @@ var (
 	descTickSecond = desc("pair_tick_age_seconds", "Seconds since the protocol loop last ran.")
 )
 
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
 // Describe implements prometheus.Collector.
 func (c collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
@@ -91,12 +98,6 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	count := func(d *prometheus.Desc, v uint64, l ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), l...)
-	}
-	flag := func(b bool) float64 {
-		if b {
-			return 1
-		}
-		return 0
 	}
 	n.mu.Lock()
 	v, st := n.m.View(n.boottime()), n.m.Stats

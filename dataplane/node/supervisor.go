@@ -47,11 +47,7 @@ func (n *Node) collectSupervisors(count func(d *prometheus.Desc, v uint64, label
 		count(descCrashes, l.Crashes)
 	}
 	if f := n.peer.supervisor; f != nil {
-		connected := 0.0
-		if f.Connected() {
-			connected = 1
-		}
-		gauge(descSupervisor, connected)
+		gauge(descSupervisor, flag(f.Connected()))
 	}
 }
 

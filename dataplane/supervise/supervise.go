@@ -166,5 +166,5 @@ func (c *Config) live(ctx context.Context, life *Life) (syscall.WaitStatus, erro
 }
 
 // IgnoreOthers keeps signals from ending a supervisor that are meant for its process or for
-// nobody: SIGHUP of a terminal, SIGPIPE of a log that nobody reads.
+// nobody: SIGHUP of a terminal, SIGPIPE of a log without a reader.
 func IgnoreOthers() { signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE) }

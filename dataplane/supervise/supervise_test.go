@@ -38,7 +38,7 @@ func TestReportsWhatItHasReaped(t *testing.T) {
 	want := incarnations(lives[:2])
 	r.until("both are reported", func() bool { return slices.Equal(p.ended(), want) })
 	if lives[2].Crashes != 2 || !strings.Contains(lives[2].Last, "exit code 2") || !strings.Contains(lives[1].Last, "SIGKILL") {
-		t.Errorf("the third process is told %+v, the second %+v", lives[2].Life, lives[1].Life)
+		t.Errorf("the third process got %+v, the second %+v", lives[2].Life, lives[1].Life)
 	}
 	if lives[2].Core != 0 {
 		t.Errorf("core dumps of %d bytes", lives[2].Core)
@@ -46,8 +46,8 @@ func TestReportsWhatItHasReaped(t *testing.T) {
 	if err := syscall.Kill(lives[2].PID, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	late := r.follow(nil) // is told all there is to tell
-	r.until("the second partner is told", func() bool { return late.ended() != nil })
+	late := r.follow(nil) // gets the whole list
+	r.until("the second partner has a report", func() bool { return late.ended() != nil })
 	if got := late.ended(); !slices.Equal(got, want) {
 		t.Fatalf("while the third process is stopped %v is reported, not %v", got, want)
 	}
@@ -183,8 +183,8 @@ func says(t *testing.T, text string) string {
 	return l.Addr().String()
 }
 
-// With certificates the supervisor reports to the partner and to nobody else, and the partner hears
-// the supervisor of its partner and nobody else.
+// With certificates the supervisor reports to the partner only, and the partner accepts reports
+// only from the supervisor of its partner.
 func TestCertificates(t *testing.T) {
 	ca, root, err := pki.New("test", time.Hour)
 	if err != nil {
@@ -222,8 +222,8 @@ func TestCertificates(t *testing.T) {
 		"one without a certificate":    r.follow(nil),
 	} {
 		if err := p.briefly(); err == nil || p.ended() != nil {
-			t.Errorf("%s is told %v: %v", name, p.ended(), err)
+			t.Errorf("%s got %v: %v", name, p.ended(), err)
 		}
 	}
-	r.until("the partner is told", func() bool { return slices.Equal(good.ended(), incarnations(lives[:1])) })
+	r.until("the partner has the report", func() bool { return slices.Equal(good.ended(), incarnations(lives[:1])) })
 }

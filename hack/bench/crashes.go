@@ -31,36 +31,30 @@ func crashResync(ctx context.Context, b *bench, c testCase) ([]results.Row, erro
 		ownerEvent{goes: crash, back: renew})
 }
 
-func crash(o *owner) error { return o.pair.Crash(0) }
+func crash(p *rig.Pair) error { return p.Crash(0) }
 
 // renew gives the node a new supervisor: the old one would wait longer after each crash.
-func renew(o *owner) error { return errors.Join(o.pair.Kill(0), o.pair.StartNode(0)) }
+func renew(p *rig.Pair) error { return errors.Join(p.Kill(0), p.StartNode(0)) }
 
 // killPause kills the supervisor, which takes the process with it, as the end of a container does.
 func killPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 	return b.ownerGoes(ctx, c.name, "the owner is killed together with its supervisor: its partner waits for the lease",
-		ownerEvent{goes: func(o *owner) error { return o.pair.Kill(0) }, back: func(o *owner) error { return o.pair.StartNode(0) }})
+		ownerEvent{goes: func(p *rig.Pair) error { return p.Kill(0) }, back: func(p *rig.Pair) error { return p.StartNode(0) }})
 }
 
 // silentPause stops the owner's process: nothing comes from it any more, and nothing says why.
 func silentPause(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
-	return b.ownerGoes(ctx, c.name, "the owner's process is stopped (SIGSTOP): its partner waits for the lease", ownerEvent{goes: func(o *owner) (err error) {
-		if o.pid, err = o.pair.Process(0); err != nil {
-			return err
-		}
-		return syscall.Kill(o.pid, syscall.SIGSTOP)
-	}, back: func(o *owner) error { return syscall.Kill(o.pid, syscall.SIGCONT) }})
+	return b.ownerGoes(ctx, c.name, "the owner's process is stopped (SIGSTOP): its partner waits for the lease", ownerEvent{goes: send(syscall.SIGSTOP), back: send(syscall.SIGCONT)})
 }
 
-// owner is the node that goes.
-type owner struct {
-	pair *rig.Pair
-	pid  int // of the process that was stopped
+// send gives the owner's process a signal.
+func send(s syscall.Signal) func(*rig.Pair) error {
+	return func(p *rig.Pair) error { return p.SignalProcess(0, s) }
 }
 
 // ownerEvent is how the owner goes and comes back; before, if there is one, is a loss that is not
 // measured.
-type ownerEvent struct{ before, goes, back func(*owner) error }
+type ownerEvent struct{ before, goes, back func(*rig.Pair) error }
 
 // ownerGoes has the owner, node a, go again and again under load.
 func (b *bench) ownerGoes(ctx context.Context, name, note string, e ownerEvent) ([]results.Row, error) {
@@ -68,7 +62,6 @@ func (b *bench) ownerGoes(ctx context.Context, name, note string, e ownerEvent) 
 	if err != nil {
 		return nil, err
 	}
-	o := &owner{pair: p}
 	ready := func() error {
 		ctx, cancel := context.WithTimeout(ctx, wholeLimit)
 		defer cancel()
@@ -83,7 +76,7 @@ func (b *bench) ownerGoes(ctx context.Context, name, note string, e ownerEvent) 
 	prepare := func() error {
 		err := ready()
 		if err == nil && e.before != nil {
-			if err = e.before(o); err == nil {
+			if err = e.before(p); err == nil {
 				err = ready()
 			}
 		}
@@ -92,8 +85,8 @@ func (b *bench) ownerGoes(ctx context.Context, name, note string, e ownerEvent) 
 	if err := prepare(); err != nil {
 		return nil, err
 	}
-	seen, err := pauses(ctx, s, b.crashes(), func(context.Context, int) error { return e.goes(o) }, func(context.Context, int) error {
-		if err := e.back(o); err != nil {
+	seen, err := pauses(ctx, s, b.crashes(), func(context.Context, int) error { return e.goes(p) }, func(context.Context, int) error {
+		if err := e.back(p); err != nil {
 			return err
 		}
 		return prepare()

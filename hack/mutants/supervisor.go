@@ -18,7 +18,7 @@ var supervisorMutants = []mutant{
 		"t.c.TLS.Server(pki.RequireURI(pki.TargetURI(t.c.Cluster, t.c.Pair, partner.Peer().String())))", "t.c.TLS.Server(func(tls.ConnectionState) error { _ = partner; _ = pki.RequireURI; return nil })"), "dataplane/supervise", "TestCertificates"},
 	{ofSupervisor, "a report about another node is believed", below("dataplane/supervise/follow.go",
 		"r.Cluster != f.Cluster || r.Pair != f.Pair || r.Node != f.Node", "r.Cluster != f.Cluster || r.Pair != f.Pair"), "dataplane/supervise", "TestWhoIsBelieved"},
-	{ofSupervisor, "a silent session is given up although nobody has taken over", below("initiator/silent.go",
+	{ofSupervisor, "a silent session is given up although no node has taken over", below("initiator/silent.go",
 		"q.view.state == alua.Optimized && q.rose > heard", "q.view.state == alua.Optimized || heard > 0"), "initiator", "TestSilentNodeIsGivenItsTime"},
 	{ofSupervisor, "a silent session is given its time although its partner serves", below("initiator/silent.go",
 		"	if replaced {", "	if replaced && false {"), "initiator", "TestSilentNodeIsLeftForItsPartner"},

@@ -31,9 +31,7 @@ func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup
 	case Kill:
 		r.kill(wg, f.Node)
 	case Crash:
-		if r.pair.Serving(f.Node) != 0 {
-			_ = r.pair.Crash(f.Node)
-		}
+		r.signal(f.Node, syscall.SIGKILL)
 	case KillBoth:
 		r.kill(wg, f.Node, peer)
 	case Terminate:
@@ -158,9 +156,7 @@ func (r *rig) heal() error {
 // episode until the goroutine that is here ends that one.
 func (r *rig) kill(wg *sync.WaitGroup, nodes ...int) {
 	for _, i := range nodes {
-		if r.pair.PID(i) != 0 {
-			_ = r.pair.Signal(i, syscall.SIGKILL)
-		}
+		_ = r.pair.Signal(i, syscall.SIGKILL) // another fault may have killed it
 	}
 	for _, i := range nodes {
 		wg.Go(func() {
@@ -173,9 +169,7 @@ func (r *rig) kill(wg *sync.WaitGroup, nodes ...int) {
 
 // signal is for a process that may have been killed by another fault.
 func (r *rig) signal(i int, s syscall.Signal) {
-	if r.pair.Serving(i) != 0 {
-		_ = r.pair.SignalProcess(i, s)
-	}
+	_ = r.pair.SignalProcess(i, s)
 }
 
 // restart starts a node that a fault has ended, unless it could not reach the arbiter, or waits for

@@ -5,56 +5,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 )
-
-// Process is the id of the process that serves, of a node that has a supervisor.
-func (p *Pair) Process(i int) (int, error) {
-	pid := p.PID(i)
-	if pid == 0 {
-		return 0, fmt.Errorf("harness: node %s does not run", Names[i])
-	}
-	child, err := childOf(pid)
-	if err != nil {
-		err = fmt.Errorf("harness: the supervisor of node %s: %w", Names[i], err)
-	}
-	return child, err
-}
 
 // Serving is the id of the process that serves, with or without a supervisor; 0 if there is none.
 func (p *Pair) Serving(i int) int {
 	if !p.Supervisors {
 		return p.PID(i)
 	}
-	pid, err := p.Process(i)
-	if err != nil {
-		return 0
+	if pid := p.PID(i); pid != 0 {
+		return childOf(pid)
 	}
-	return pid
+	return 0
 }
 
-var errNoProcess = errors.New("it has no process at this moment")
-
-// childOf is the one child of a process.
-func childOf(pid int) (int, error) {
-	all, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		return 0, err
-	}
+// childOf is the one child of a process, 0 if it has none at this moment.
+func childOf(pid int) int {
+	all, _ := filepath.Glob("/proc/[0-9]*") // the pattern is good
 	for _, dir := range all {
 		child, err := strconv.Atoi(filepath.Base(dir))
 		if state, parent := stateOf(child); err == nil && parent == pid && state != "Z" {
-			return child, nil
+			return child
 		}
 	}
-	return 0, errNoProcess
+	return 0
 }
 
 // stateOf is the state of a process, empty if there is none, and its parent.
@@ -105,31 +83,11 @@ func (p *Pair) SignalProcess(i int, s syscall.Signal) error {
 func (p *Pair) WaitSupervisors(ctx context.Context) error {
 	return Wait(ctx, "both nodes are connected to the other's supervisor", func() (bool, string) {
 		for i := range Names {
-			answer, err := p.scrape(ctx, i)
-			if err != nil {
-				return false, fmt.Sprintf("node %s: %v", Names[i], err)
-			}
-			if v, err := Metric(answer, "gemel_peer_supervisor_connected"); err != nil || v != 1 {
-				return false, fmt.Sprintf("node %s: %v, %v", Names[i], v, err)
+			s, err := p.Status(ctx, i)
+			if err != nil || !s.Supervisor.GetPeerConnected() {
+				return false, fmt.Sprintf("node %s: %v, %v", Names[i], s.GetSupervisor(), err)
 			}
 		}
 		return true, ""
 	})
-}
-
-// scrape reads what a node answers at /metrics.
-func (p *Pair) scrape(ctx context.Context, i int) (_ string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Metrics[i]+"/metrics", nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, resp.Body.Close()) }()
-	raw, err := io.ReadAll(resp.Body)
-	return string(raw), err
 }

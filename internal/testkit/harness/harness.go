@@ -328,7 +328,7 @@ func (p *Pair) stop(i int, s syscall.Signal, limit time.Duration) error {
 	}
 	child := 0
 	if p.Supervisors {
-		child, _ = childOf(pr.cmd.Process.Pid)
+		child = childOf(pr.cmd.Process.Pid)
 	}
 	_ = pr.cmd.Process.Signal(s)
 	select {

@@ -9,8 +9,8 @@ import (
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
-// loadedSupervised is loaded, of nodes that have supervisors. The lease is longer than any test
-// machine is slow: a pause that waits for it is told from one that does not.
+// loadedSupervised is loaded, of nodes that have supervisors. The lease is so long
+// that a pause which includes it is longer than any pause of a slow test machine.
 func loadedSupervised(t *testing.T) (*harness.Pair, *load, func(name string)) {
 	t.Helper()
 	p, ctx := startWith(t, func(o *harness.Options) { o.Supervisors, o.Args = true, []string{"--lease", "5s"} })
