@@ -12,7 +12,6 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/finding"
-	"github.com/gemel-storage/gemel/controllers/internal/object"
 	"github.com/gemel-storage/gemel/internal/hostprofile"
 )
 
@@ -99,20 +98,11 @@ func (p *pass) reconcileHosts(ctx context.Context) error {
 // host is running or will be accepted.
 func (p *pass) fence(ctx context.Context) error {
 	var errs []error
-	confirmed := false
 	for _, h := range slices.Clone(p.hosts) {
 		if _, ok := p.wanted(h.IQN); ok && !p.modeDiffers(h) {
 			continue
 		}
-		// A stale cache may lack a host that has been added; unmapping it would remove a device in
-		// use.
-		if !confirmed {
-			if err := object.Confirm(ctx, p.Live, p.lu); err != nil {
-				return err
-			}
-			confirmed = true
-		}
-		if _, err := rpc(ctx, p, "fence host "+h.IQN, service.UnmapHost, &targetv1.UnmapHostRequest{LunUuid: p.lun.Uuid, HostIqn: h.IQN}); err != nil {
+		if _, err := change(ctx, p, "fence host "+h.IQN, service.UnmapHost, &targetv1.UnmapHostRequest{LunUuid: p.lun.Uuid, HostIqn: h.IQN}); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -161,7 +151,7 @@ func (p *pass) mapHost(ctx context.Context, want v1alpha1.HostAccess) error {
 	if mapped && p.hosts[i].CHAPUser == c.Name() {
 		return nil
 	}
-	m, err := rpc(ctx, p, "map host "+iqn, service.MapHost, &targetv1.MapHostRequest{LunUuid: p.lun.Uuid, HostIqn: iqn, ReadOnly: !want.Writes(),
+	m, err := change(ctx, p, "map host "+iqn, service.MapHost, &targetv1.MapHostRequest{LunUuid: p.lun.Uuid, HostIqn: iqn, ReadOnly: !want.Writes(),
 		Exclusive: !p.lu.Spec.Shared || want.Replay, Chap: c.Proto(), Profile: profile, Near: p.nearHost(ctx, host)})
 	if err != nil {
 		return err

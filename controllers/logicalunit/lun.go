@@ -66,9 +66,6 @@ func (p *pass) create(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := object.Confirm(ctx, p.Live, p.lu); err != nil {
-		return err
-	}
 	at := p.lu.Spec.Placement
 	volume := ""
 	if p.lu.Spec.Source == nil { // a copy is on the volume of its source
@@ -77,7 +74,7 @@ func (p *pass) create(ctx context.Context) error {
 		}
 	}
 	// A pin is set when the LUN exists: a pair that knows no pins creates the LUN at that node.
-	lun, err := rpc(ctx, p, "create the LUN", service.CreateLUN, &targetv1.CreateLUNRequest{Uuid: at.UUID, Name: p.lu.Name, SizeBytes: uint64(p.lu.Spec.Size.Value()),
+	lun, err := change(ctx, p, "create the LUN", service.CreateLUN, &targetv1.CreateLUNRequest{Uuid: at.UUID, Name: p.lu.Name, SizeBytes: uint64(p.lu.Spec.Size.Value()),
 		SourceLunUuid: s.lun, SourceSnapshotUuid: s.snapshot, PreferredNode: cmp.Or(p.lu.Spec.PinnedNode, p.lu.Spec.PreferredNode, at.Home), WriteCache: targetv1.ParseWriteCache(p.lu.Spec.WriteCache), Labels: diskLabels(p.lu), Volume: volume})
 	switch finding.Code(err) {
 	case codes.OK:
@@ -97,7 +94,7 @@ func (p *pass) expand(ctx context.Context) error {
 	if p.lun.SizeBytes >= size {
 		return nil
 	}
-	lun, err := rpc(ctx, p, "expand the LUN", service.ExpandLUN, &targetv1.ExpandLUNRequest{Uuid: p.lun.Uuid, SizeBytes: size})
+	lun, err := change(ctx, p, "expand the LUN", service.ExpandLUN, &targetv1.ExpandLUNRequest{Uuid: p.lun.Uuid, SizeBytes: size})
 	if err != nil {
 		return err
 	}
@@ -114,13 +111,10 @@ func (p *pass) destroy(ctx context.Context) error {
 	if err := p.find(ctx); err != nil {
 		return err
 	}
-	if err := object.Confirm(ctx, p.Live, p.lu); err != nil {
-		return err
-	}
 	if err := p.fence(ctx); err != nil {
 		return err
 	}
-	if _, err := rpc(ctx, p, "destroy the LUN", service.DeleteLUN, &targetv1.DeleteLUNRequest{Uuid: p.lu.Spec.Placement.UUID}); err != nil {
+	if _, err := change(ctx, p, "destroy the LUN", service.DeleteLUN, &targetv1.DeleteLUNRequest{Uuid: p.lu.Spec.Placement.UUID}); err != nil {
 		return err
 	}
 	return object.RemoveFinalizer(ctx, p, &p.lu)

@@ -32,7 +32,7 @@ func (p *pass) modify(ctx context.Context) error {
 	if req.WriteCache == targetv1.WriteCache_WRITE_CACHE_UNSPECIFIED && req.PreferredNode == "" {
 		return pinned
 	}
-	lun, err := rpc(ctx, p, "modify the LUN", service.ModifyLUN, req)
+	lun, err := change(ctx, p, "modify the LUN", service.ModifyLUN, req)
 	if err != nil {
 		return errors.Join(pinned, err)
 	}
@@ -54,7 +54,7 @@ func (p *pass) pin(ctx context.Context) error {
 	if pinOf(p.lun) == want {
 		return nil
 	}
-	lun, err := rpc(ctx, p, "pin the LUN", service.ModifyLUN, &targetv1.ModifyLUNRequest{Uuid: p.lun.Uuid, PinnedNode: cmp.Or(want, v1alpha1.NoPin)})
+	lun, err := change(ctx, p, "pin the LUN", service.ModifyLUN, &targetv1.ModifyLUNRequest{Uuid: p.lun.Uuid, PinnedNode: cmp.Or(want, v1alpha1.NoPin)})
 	switch {
 	case finding.Code(err) == codes.Unimplemented || err == nil && pinOf(lun) != want: // the request or the field is unknown
 		return finding.New(v1alpha1.ReasonNotSupported, "spec.pinnedNode: a node of pair %s is of a release that cannot pin LUNs: upgrade the nodes, and the LUN is pinned then", p.lu.Spec.Placement.Pair)
@@ -88,7 +88,7 @@ func (p *pass) spread(ctx context.Context) error {
 	if want == p.lun.SpreadGroup {
 		return nil
 	}
-	lun, err := rpc(ctx, p, "set the group of the LUN", service.ModifyLUN, &targetv1.ModifyLUNRequest{Uuid: p.lun.Uuid, SpreadGroup: want})
+	lun, err := change(ctx, p, "set the group of the LUN", service.ModifyLUN, &targetv1.ModifyLUNRequest{Uuid: p.lun.Uuid, SpreadGroup: want})
 	switch {
 	case finding.Code(err) == codes.Unimplemented:
 		return nil

@@ -126,6 +126,19 @@ func (p *pass) connect(ctx context.Context) (err error) {
 	return finding.Client(p.lu.Spec.Placement.Pair, err)
 }
 
+// change calls a pair like rpc, for a request that changes something there: it confirms first that
+// the spec is still the one that was read. With a stale cache (a new leader whose API server lags
+// behind, a watch that broke off) the request could undo what another reconcile has done since:
+// map a host that is fenced by now, fence one that was added, set an old preferred node.
+// object.ErrStale.
+func change[Q, R any](ctx context.Context, p *pass, what string, f func(targetv1.TargetServiceClient, context.Context, Q, ...callOption) (R, error), req Q) (R, error) {
+	if err := object.Confirm(ctx, p.Live, p.lu); err != nil {
+		var none R
+		return none, err
+	}
+	return rpc(ctx, p, what, f, req)
+}
+
 // rpc calls a pair with a time limit, and adds the name of the pair to an error.
 func rpc[Q, R any](ctx context.Context, p *pass, what string, f func(targetv1.TargetServiceClient, context.Context, Q, ...callOption) (R, error), req Q) (R, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)

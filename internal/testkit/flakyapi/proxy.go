@@ -249,7 +249,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		t := time.AfterFunc(f.CutAfter, cancel)
 		defer t.Stop()
 	}
-	relay(ctx, w, res)
+	relay(ctx, w, res, f.Lag)
 }
 
 // end carries a crash out.
@@ -301,36 +301,6 @@ func (p *Proxy) forward(ctx context.Context, r *http.Request, body []byte) (*htt
 		}
 	}
 	return p.rt.RoundTrip(req)
-}
-
-// relay passes an answer on as it comes; one that breaks off upstream, or that is cut here, breaks
-// off.
-func relay(ctx context.Context, w http.ResponseWriter, res *http.Response) {
-	for k, v := range res.Header {
-		if k != "Connection" && k != "Transfer-Encoding" {
-			w.Header()[k] = v
-		}
-	}
-	w.WriteHeader(res.StatusCode)
-	fl := http.NewResponseController(w)
-	_ = fl.Flush() // a watch that has nothing to say yet has begun
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := res.Body.Read(buf)
-		if _, werr := w.Write(buf[:n]); werr != nil {
-			panic(http.ErrAbortHandler)
-		}
-		_ = fl.Flush()
-		if err == io.EOF {
-			if ctx.Err() != nil { // upstream has ended it because it was cut: to the client it is cut, not whole
-				panic(http.ErrAbortHandler)
-			}
-			return
-		}
-		if err != nil {
-			panic(http.ErrAbortHandler)
-		}
-	}
 }
 
 // say answers with a Status.

@@ -230,6 +230,34 @@ func TestWatchIsCutByRule(t *testing.T) {
 	}
 }
 
+// A watch that lags brings each event late, and ends with its client; other calls are as quick as
+// ever.
+func TestWatchThatLags(t *testing.T) {
+	_, p, c := setup(t)
+	const lag = 200 * time.Millisecond
+	p.Add(Rule{Match: Match{Verbs: []string{"watch"}}, Fault: Fault{Lag: lag}})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, "GET", p.Config().Host+"/api/v1/pods?watch=1", nil)
+	began := time.Now()
+	res, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	b := make([]byte, 6)
+	if _, err := io.ReadFull(res.Body, b); err != nil || string(b) != "event\n" || time.Since(began) < lag {
+		t.Errorf("%q after %v, %v", b, time.Since(began), err)
+	}
+	cancel()
+	if _, err := io.ReadAll(res.Body); err == nil {
+		t.Error("it ended as if it were whole")
+	}
+	if code, _, err := do(t, c, p, "GET", leases); code != 200 {
+		t.Errorf("%d %v", code, err)
+	}
+}
+
 func TestCrashBeforeAndAfterARequest(t *testing.T) {
 	for _, landed := range []bool{false, true} {
 		u, p, c := setup(t)

@@ -51,6 +51,9 @@ type Fault struct {
 	// CutAfter breaks the answer off after so long, which is for watches. An answer that has ended
 	// by then is whole.
 	CutAfter time.Duration
+	// Lag delays each part of the answer by so long, which is for watches: the client's cache is so
+	// far behind, and its calls are not.
+	Lag time.Duration
 }
 
 // Rule applies a fault to some of the calls that match. Which ones follows from their number alone,
