@@ -34,6 +34,7 @@ const (
 	ReasonDegraded      = "Degraded"           // one node of the pair is missing: the data is safe on the other
 	ReasonMissing       = "Missing"            // it was created once and no longer exists
 	ReasonInUse         = "InUse"              // it has data in use
+	ReasonQuarantined   = "Quarantined"        // its commands ended processes of the pair: an administrator must decide
 	ReasonTooFewNodes   = "TooFewNodes"        // too few workers or failure domains for the pairs
 	ReasonNoSource      = "NoSource"           // the source of the copy does not exist
 	ReasonNotConfirmed  = "NotConfirmed"       // the storage did not confirm; the operation is retried

@@ -31,15 +31,15 @@ type flags struct{ kubeconfig, context, namespace, system string }
 func Command() *cobra.Command {
 	f := &flags{}
 	cmd := &cobra.Command{Use: "kubectl-gemel", Short: "Show the health of Gemel and diagnose a claim", Version: Version,
-		Long: `kubectl gemel shows the state of Gemel from its objects and those of Kubernetes. Only group restore, import --apply, pair promote
---accept-loss, scrub and transfer change anything.`,
+		Long: `kubectl gemel shows the state of Gemel from its objects and those of Kubernetes. Only end-quarantine, group restore, import --apply, pair
+promote --accept-loss, scrub and transfer change anything.`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true}
 	p := cmd.PersistentFlags()
 	p.StringVar(&f.kubeconfig, "kubeconfig", "", "path to the kubeconfig file (default: as for kubectl)")
 	p.StringVar(&f.context, "context", "", "name of the kubeconfig context")
 	p.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the claim (default: that of the context)")
 	p.StringVar(&f.system, "system-namespace", "gemel-system", "namespace of the operator")
-	cmd.AddCommand(f.doctorCommand(), f.groupCommand(), f.importCommand(), f.pairCommand(), f.scrubCommand(), f.topCommand(), f.transferCommand(),
+	cmd.AddCommand(f.doctorCommand(), f.endQuarantineCommand(), f.groupCommand(), f.importCommand(), f.pairCommand(), f.scrubCommand(), f.topCommand(), f.transferCommand(),
 		&cobra.Command{Use: "status", Short: "Show clusters, pairs and workers, with problems and remedies", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				c, _, err := f.client()

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -92,3 +94,24 @@ func (f *forwarder) forward(ctx context.Context, pod string) (port uint16, stop 
 }
 
 var errNoPod = errors.New("the target is not running: see `kubectl get pods`")
+
+// firstAnswer calls the first node of a pair that answers.
+func firstAnswer[R any](ctx context.Context, control Control, p *v1alpha1.TargetPair, call func(targetv1.TargetServiceClient) (R, error)) (none R, err error) {
+	n := &nodes{control: control, pair: p}
+	defer n.close()
+	var errs []error
+	for _, node := range pair.Nodes {
+		c, err := n.get(ctx, node)
+		if err == nil {
+			var r R
+			if r, err = call(c); err == nil {
+				return r, nil
+			}
+			if code := status.Code(err); code == codes.FailedPrecondition || code == codes.InvalidArgument || code == codes.NotFound {
+				return none, fmt.Errorf("node %s: %s", node, status.Convert(err).Message())
+			}
+		}
+		errs = append(errs, fmt.Errorf("node %s: %w", node, err))
+	}
+	return none, errors.Join(errs...)
+}

@@ -8,13 +8,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/pair"
 )
 
 // Transfer moves LUNs to a node of their pair.
@@ -83,7 +80,10 @@ func (x *Transfer) one(ctx context.Context, name string, hold *uint32) error {
 	if err := x.Client.Get(ctx, client.ObjectKey{Name: lu.Spec.Placement.Pair}, p); err != nil {
 		return err
 	}
-	r, err := x.ask(ctx, p, &targetv1.TransferOwnershipRequest{LunUuids: []string{lu.Spec.Placement.UUID}, ToNode: x.To, HoldSeconds: hold})
+	req := &targetv1.TransferOwnershipRequest{LunUuids: []string{lu.Spec.Placement.UUID}, ToNode: x.To, HoldSeconds: hold}
+	r, err := firstAnswer(ctx, x.Control, p, func(c targetv1.TargetServiceClient) (*targetv1.TransferOwnershipResponse, error) {
+		return c.TransferOwnership(ctx, req)
+	})
 	if err != nil {
 		return err
 	}
@@ -97,25 +97,4 @@ func (x *Transfer) one(ctx context.Context, name string, hold *uint32) error {
 	}
 	_, err = fmt.Fprintf(x.Out, "%s: %s node %s of pair %s; %s%s\n", name, verb, x.To, p.Name, r.Holds(), home)
 	return err
-}
-
-// ask calls the first node that answers.
-func (x *Transfer) ask(ctx context.Context, p *v1alpha1.TargetPair, req *targetv1.TransferOwnershipRequest) (*targetv1.TransferOwnershipResponse, error) {
-	n := &nodes{control: x.Control, pair: p}
-	defer n.close()
-	var errs []error
-	for _, node := range pair.Nodes {
-		c, err := n.get(ctx, node)
-		if err == nil {
-			var r *targetv1.TransferOwnershipResponse
-			if r, err = c.TransferOwnership(ctx, req); err == nil {
-				return r, nil
-			}
-			if code := status.Code(err); code == codes.FailedPrecondition || code == codes.InvalidArgument || code == codes.NotFound {
-				return nil, fmt.Errorf("node %s: %s", node, status.Convert(err).Message())
-			}
-		}
-		errs = append(errs, fmt.Errorf("node %s: %w", node, err))
-	}
-	return nil, errors.Join(errs...)
 }

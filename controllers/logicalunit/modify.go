@@ -116,3 +116,12 @@ func (p *pass) existence(pair *v1alpha1.TargetPair) string {
 	}
 	return fmt.Sprintf("%s; it is pinned to node %s, and node %s owns it: %s", exists, at, p.lun.Owner, waits)
 }
+
+// quarantine is why hosts cannot use a LUN that is otherwise as the spec says.
+func (p *pass) quarantine() error {
+	if p.lun.Quarantine == "" {
+		return nil
+	}
+	return finding.New(v1alpha1.ReasonQuarantined, "pair %s executes no command of hosts for this LUN: %s; its data is safe. Stop the pods that use it, read the logs of the processes that crashed, "+
+		"upgrade to a release without the defect, then run: kubectl gemel end-quarantine %s", p.lu.Spec.Placement.Pair, p.lun.Quarantine, p.lu.Name)
+}

@@ -95,6 +95,23 @@ func TestPin(t *testing.T) {
 	}
 }
 
+// A LUN that the pair has quarantined is not Ready, with what to do, and its hosts stay mapped.
+func TestQuarantinedLUN(t *testing.T) {
+	f := setup(t, hosts("iqn.2026-11.x:a"))
+	f.look()
+	f.lun.Quarantine = "a command of this LUN ended the process of node a, and within 2s that of node b"
+	lu, _, err := f.look()
+	c := meta.FindStatusCondition(lu.Status.Conditions, "Ready")
+	if err != nil || condition(lu, "Ready") != "False Quarantined" || !strings.Contains(c.Message, f.lun.Quarantine) || !strings.Contains(c.Message, "kubectl gemel end-quarantine "+lu.Name) ||
+		condition(lu, "Published") != "True Ready" || len(lu.Status.Hosts) != 1 {
+		t.Errorf("%+v, %v", lu.Status, err)
+	}
+	f.lun.Quarantine = ""
+	if lu, _, err := f.look(); err != nil || condition(lu, "Ready") != "True Ready" {
+		t.Errorf("%+v, %v", lu.Status, err)
+	}
+}
+
 // A LUN with a pin is created at that node by a pair that knows no pins, everything else of the
 // spec is carried out, and the condition says what is missing. It is pinned when the pair can do
 // so.

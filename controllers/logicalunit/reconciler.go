@@ -113,7 +113,7 @@ func (p *pass) reconcile(ctx context.Context) (ready, published error) {
 	if err := p.ensureLUN(ctx); err != nil {
 		return err, err
 	}
-	ready = errors.Join(p.expand(ctx), p.modify(ctx))
+	ready = errors.Join(p.expand(ctx), p.modify(ctx), p.quarantine())
 	return ready, p.reconcileHosts(ctx)
 }
 

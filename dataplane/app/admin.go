@@ -31,7 +31,7 @@ type admin struct {
 // adminCommands are the commands beside the server.
 func adminCommands() []*cobra.Command {
 	a := &admin{}
-	cmds := []*cobra.Command{a.status(), a.scrub(), a.force(), a.transfer(), a.drain(), a.profile()}
+	cmds := []*cobra.Command{a.status(), a.scrub(), a.force(), a.transfer(), a.drain(), a.endQuarantine(), a.profile()}
 	for _, c := range cmds {
 		c.SilenceUsage, c.SilenceErrors = true, true
 		f := c.Flags()
@@ -137,6 +137,9 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 	}
 	if a := s.Arbiter; a != nil && !a.Reachable {
 		line("arbiter", "has not answered since %s: %s", a.UnreachableSince.AsTime().Format(time.RFC3339), a.Error)
+	}
+	if len(s.QuarantinedLuns) > 0 {
+		line("quarantined", "%s: their commands ended two processes within a minute, and are not executed any more; see end-quarantine", strings.Join(s.QuarantinedLuns, " "))
 	}
 	if len(s.LostLuns) > 0 {
 		line("lost writes", "%s: MEDIUM ERROR until published again", strings.Join(s.LostLuns, " "))

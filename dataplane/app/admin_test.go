@@ -58,6 +58,7 @@ func TestAdminCommands(t *testing.T) {
 		{"scrub", "started by a person"},
 		{"status", "balancing    observe, LUNs return after 1m0s, version 3"},
 		{"transfer --to b " + id, "moved 1 LUNs"},
+		{"end-quarantine " + id, "hosts can use it again"},
 		{"status", "held         1 LUNs by a person's transfer, the last until "},
 		{"transfer --to a --all --hold 1h", "the transfer holds until "},
 		{"profile heap --out " + filepath.Join(t.TempDir(), "heap.pprof"), "go tool pprof -top "},

@@ -71,7 +71,7 @@ func (b *Balancer) rule(v *View, l *LUN) (Move, bool) {
 	case v.Nodes[l.Owner].Drained:
 		mv.Reason, mv.Text = ReasonDrain, fmt.Sprintf("node %s is drained", l.Owner)
 		return mv, true
-	case l.Pin == to:
+	case l.Pin == to && !v.Nodes[to].Crashed:
 		mv.Reason, mv.Text, mv.SetsHome = ReasonPin, fmt.Sprintf("an administrator pinned the LUN to node %s", to), true
 		return mv, true
 	case l.Pin == l.Owner || b.policy.Mode == Off || m.spent(v.Now):
@@ -80,7 +80,7 @@ func (b *Balancer) rule(v *View, l *LUN) (Move, bool) {
 	if b.connectivity(v, l, m, &mv) {
 		return mv, true
 	}
-	if m.resting(v.Now) || v.Now < l.Held {
+	if m.resting(v.Now) || v.Now < l.Held || v.Nodes[to].Crashed {
 		return Move{}, false
 	}
 	return mv, b.failBack(v, l, m, &mv)

@@ -38,6 +38,29 @@ func TestNothingMovesToANodeThatMayNotOwn(t *testing.T) {
 	}
 }
 
+// A node whose process has just crashed is given no LUN, unless the other one is drained, or hosts
+// can use no other one: what ended the process may do so once more.
+func TestNothingMovesToANodeThatHasJustCrashed(t *testing.T) {
+	r := newRig(t, Policy{FailBackDelay: 5 * time.Second}, 4)
+	r.pass(10 * time.Minute)
+	for i := range r.v.LUNs {
+		r.v.LUNs[i].Owner, r.v.LUNs[i].Home = A, A
+	}
+	r.v.Nodes[B].Crashed = true
+	r.v.LUNs[0].Pin, r.v.LUNs[1].Home = B, B
+	r.load(2, 0.8)
+	r.load(3, 0.3)
+	r.none(r.pass(time.Hour))
+	r.reach(2, 0, A, false)
+	r.one(r.pass(time.Minute), "r", B, ReasonConnectivity)
+	r.v.Nodes[B].Crashed = false
+	if made := r.pass(time.Minute); len(made) < 2 || made[0].Reason != ReasonPin || made[1].Reason != ReasonFailBack {
+		t.Errorf("once it has been up for a minute: %+v", made)
+	}
+	r.v.Nodes[B].Crashed, r.v.Nodes[A].Drained = true, true
+	r.one(r.pass(time.Minute), "s", B, ReasonDrain)
+}
+
 func TestDrainedOwnerGivesAway(t *testing.T) {
 	r := newRig(t, Policy{Mode: Off}, 2)
 	r.v.Nodes[A].Drained = true

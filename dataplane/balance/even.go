@@ -122,6 +122,8 @@ func (b *Balancer) calm(v *View) (loads [2]float64, ok bool) {
 		b.text = "balancing is off"
 	case !eligible(v, A) || !eligible(v, B):
 		b.text = "only one node may own LUNs"
+	case v.Nodes[A].Crashed || v.Nodes[B].Crashed:
+		b.text = "the process of a node crashed less than a minute ago"
 	case v.Now-max(b.start, v.Disturbed) < int64(SlowWindow):
 		b.text = "work is counted again since the last change of the pair, or of what work is measured in"
 	case loads[A] < p.Gate && loads[B] < p.Gate:

@@ -108,6 +108,7 @@ type NodeView struct {
 	Member  bool
 	Since   int64   // a member without interruption since then
 	Drained bool    // a log entry forbids it to own anything
+	Crashed bool    // its process crashed, and runs for less than a minute again: what ended it may do so once more
 	Use     float64 // share of its capacity that is used over the slow window; the work of LUNs counts where they are now
 }
 

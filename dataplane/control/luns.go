@@ -122,6 +122,9 @@ func (c *server) ModifyLUN(ctx context.Context, req *targetv1.ModifyLUNRequest) 
 		}
 		e.WriteThrough = &through
 	}
+	if req.EndQuarantine {
+		e.Quarantine = meta.NoQuarantine
+	}
 	if err := c.member(); err != nil {
 		return nil, err
 	}
@@ -195,7 +198,7 @@ func (c *server) lun(id string) (*targetv1.LUN, error) {
 func (c *server) toProto(l *meta.LUN) *targetv1.LUN {
 	p := &targetv1.LUN{Uuid: l.UUID, Name: l.Name, SizeBytes: uint64(l.Size), Owner: l.Owner, PreferredNode: l.Preferred,
 		Wwid: scsi.WWIDString(l.UUID), Serial: scsi.Serial(l.UUID), Labels: l.Labels, SourceLunUuid: l.SourceLUN, SourceSnapshotUuid: l.SourceSnapshot,
-		WriteCache: writeCacheProto(l), Volume: meta.VolumeName(l.Volume), PinnedNode: meta.PinName(l.Pin), SpreadGroup: meta.GroupName(l.Group)}
+		WriteCache: writeCacheProto(l), Volume: meta.VolumeName(l.Volume), PinnedNode: meta.PinName(l.Pin), SpreadGroup: meta.GroupName(l.Group), Quarantine: l.Quarantine}
 	owner, allocated := c.n.Usage(l.UUID)
 	if owner != "" {
 		p.Owner = owner

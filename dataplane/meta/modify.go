@@ -32,11 +32,18 @@ const NoGroup = "none"
 // MaxGroup is the longest name of a group: a namespace and a name of Kubernetes, in bytes.
 const MaxGroup = 63 + 1 + 253
 
+// NoQuarantine ends the quarantine of a LUN.
+const NoQuarantine = "none"
+
+// MaxQuarantine is the longest reason of a quarantine, in bytes.
+const MaxQuarantine = 1024
+
 // GroupName is the group of a LUN in words.
 func GroupName(group string) string { return cmp.Or(group, NoGroup) }
 
-// modify changes write cache mode, preferred node, pin and group. A LUN that is where it is pinned
-// belongs there; another preferred node is refused, since the pin would hold it off for ever.
+// modify changes write cache mode, preferred node, pin, group and quarantine. A LUN that is where
+// it is pinned belongs there; another preferred node is refused, since the pin would hold it off
+// for ever.
 // Asking for what already is changes nothing, and in particular does not take back what a host has
 // set by MODE SELECT since.
 func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
@@ -52,6 +59,8 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 		return failed("invalid", "LUN %s cannot be pinned to node %q", e.UUID, e.Pin), fx
 	case len(e.Group) > MaxGroup:
 		return failed("invalid", "spread_group: the name of %d bytes is longer than %d", len(e.Group), MaxGroup), fx
+	case len(e.Quarantine) > MaxQuarantine:
+		return failed("invalid", "quarantine: the reason of %d bytes is longer than %d", len(e.Quarantine), MaxQuarantine), fx
 	}
 	group := l.Group
 	switch e.Group {
@@ -74,7 +83,15 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 	}
 	mode := e.WriteThrough != nil && *e.WriteThrough != l.WriteThrough()
 	node := home != l.Preferred
-	if !mode && !node && pin == l.Pin && group == l.Group {
+	quarantine := l.Quarantine
+	switch e.Quarantine {
+	case "":
+	case NoQuarantine:
+		quarantine = ""
+	default:
+		quarantine = cmp.Or(quarantine, e.Quarantine) // the first reason is the one to look into
+	}
+	if !mode && !node && pin == l.Pin && group == l.Group && quarantine == l.Quarantine {
 		return Outcome{Noop: true}, fx
 	}
 	n := s.touch(e.UUID, &fx)
@@ -85,7 +102,7 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 			fx.ModeLUN = e.UUID
 		}
 	}
-	n.Pin, n.Group = pin, group
+	n.Pin, n.Group, n.Quarantine = pin, group, quarantine
 	if node {
 		n.Preferred, fx.PreferredLUNs = home, []string{e.UUID}
 	}

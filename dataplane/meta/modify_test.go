@@ -72,6 +72,21 @@ func TestModifyChangesGroup(t *testing.T) {
 	s.refused(ErrInvalid, modify(strings.Repeat("g", MaxGroup+1)))
 }
 
+// A quarantine keeps its first reason until it is ended.
+func TestModifyQuarantines(t *testing.T) {
+	s := newTable(t)
+	s.ready(1, 8)
+	modify := func(q string) Entry { return Entry{Modify: &Modify{UUID: id(1), Quarantine: q}} }
+	for _, x := range []struct{ asked, is string }{{"", ""}, {NoQuarantine, ""}, {"why", "why"}, {"", "why"}, {"another reason", "why"}, {NoQuarantine, ""}, {"once more", "once more"}} {
+		before := s.LUNs[id(1)].Quarantine
+		out, fx := s.must(modify(x.asked))
+		if is := s.LUNs[id(1)].Quarantine; is != x.is || out.Noop != (is == before) || (len(fx.LUNs) == 0) != out.Noop {
+			t.Errorf("asked for %q: %q, %+v, %+v", x.asked, is, out, fx)
+		}
+	}
+	s.refused(ErrInvalid, modify(strings.Repeat("q", MaxQuarantine+1)))
+}
+
 // What a host saves of what is current already changes no current value, and has to be there after
 // a reset all the same.
 func TestSavedModeIsKept(t *testing.T) {

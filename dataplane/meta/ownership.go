@@ -165,7 +165,7 @@ func (s *State) Before() *State {
 	}
 	for id, l := range s.LUNs {
 		l = l.clone()
-		l.Hold, l.Pin, l.Group = nil, "", ""
+		l.Hold, l.Pin, l.Group, l.Quarantine = nil, "", "", ""
 		for h, m := range l.Maps {
 			m.Near = Near{}
 			l.Maps[h] = m

@@ -45,9 +45,10 @@ type LUN struct {
 	Owner          string            `json:"owner"` // "a" or "b"
 	Seq            uint64            `json:"seq"`   // of the ownership (R10)
 	Preferred      string            `json:"preferred"`
-	Hold           *Hold             `json:"hold,omitempty"`  // of the last transfer by a person
-	Pin            string            `json:"pin,omitempty"`   // the node that owns it whenever it can, "" if there is none
-	Group          string            `json:"group,omitempty"` // balancing keeps the LUNs of a group spread over the nodes
+	Hold           *Hold             `json:"hold,omitempty"`       // of the last transfer by a person
+	Pin            string            `json:"pin,omitempty"`        // the node that owns it whenever it can, "" if there is none
+	Group          string            `json:"group,omitempty"`      // balancing keeps the LUNs of a group spread over the nodes
+	Quarantine     string            `json:"quarantine,omitempty"` // why no command of hosts is executed; "": they are
 	SourceSnapshot string            `json:"source_snapshot,omitempty"`
 	SourceLUN      string            `json:"source_lun,omitempty"`
 	Volume         string            `json:"volume,omitempty"` // backing volume on both nodes; empty: the default one

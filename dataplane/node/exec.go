@@ -251,9 +251,7 @@ func (h *linkHandler) Messages(k uint64, list []*pair.Msg) {
 	out := a.out
 	n.mu.Lock()
 	now := n.boottime()
-	for _, msg := range list {
-		n.m.Receive(now, k, msg)
-	}
+	n.receiveLocked(now, k, list)
 	n.takeLocked(a, now)
 	n.mu.Unlock()
 	n.perform(a, current{})
@@ -267,6 +265,21 @@ func (h *linkHandler) Messages(k uint64, list []*pair.Msg) {
 			link.Recycle(msg)
 		}
 	}
+}
+
+// receiveLocked gives messages to the machine.
+func (n *Node) receiveLocked(now int64, k uint64, list []*pair.Msg) {
+	var at *pair.Msg
+	sound := false
+	defer func() {
+		if !sound {
+			n.blame(&sound, at.LUN)
+		}
+	}()
+	for _, at = range list {
+		n.m.Receive(now, k, at)
+	}
+	sound = true
 }
 
 // messageSent takes the buffer of a read back that this node did for the other one.

@@ -40,6 +40,8 @@ type change struct {
 // do does a change and notes it in a. A change that may wait comes after the machine has been told
 // of the changes before it, and their answers have been sent: no answer waits for the next change.
 func (c *change) do(a *actions) {
+	sound := false
+	defer c.n.blame(&sound, c.lun())
 	n, res, first := c.n, scsi.OK, len(a.ended) == 0
 	switch {
 	case c.op != nil && !first && n.opAtOnce(c.op), c.op == nil && !first && msgAtOnce(c.file, c.msg):
@@ -55,6 +57,14 @@ func (c *change) do(a *actions) {
 		}
 	}
 	c.done(a, res)
+	sound = true
+}
+
+func (c *change) lun() pair.LUNID {
+	if c.op != nil {
+		return c.op.LUN
+	}
+	return c.msg.LUN
 }
 
 // doChanges does changes of one LUN one after the other, and tells the machine of them together.
@@ -129,6 +139,9 @@ const laneKeep = 64
 // change does a write of this node's own: here if the goroutine at hand may wait for a disk. One
 // that has to read before, the rest of a block or checksums, is a reader's.
 func (n *Node) change(a *actions, o *pair.Op, durable bool) {
+	sound := false
+	defer n.blame(&sound, o.LUN)
+	poison(o.Cmd)
 	switch e := n.md.tables.Load().units[o.LUN]; {
 	case e != nil && durable && inlineOp(o.Cmd, false):
 		n.run.wg.Go(func() { n.writeDurable(e.file, o.Cmd.Data, o.Cmd.Off, &change{n: n, op: o}) })
@@ -144,12 +157,15 @@ func (n *Node) change(a *actions, o *pair.Op, durable bool) {
 	default:
 		e.lane.add(change{n: n, op: o})
 	}
+	sound = true
 }
 
 // applyHere does a mirrored write or a copied range. The file is looked up at once: an entry of the
 // log that came after msg may remove the object, and what came before it is no failure. What has to
 // read before it writes is a reader's.
 func (n *Node) applyHere(a *actions, msg *pair.Msg, durable bool) {
+	sound := false
+	defer n.blame(&sound, msg.LUN)
 	link, t := n.peer.linkN.Load(), n.md.tables.Load()
 	e, f := t.units[msg.LUN], t.file(msg.LUN)
 	small := !durable && len(msg.Data) <= inlineMax && msg.Kind != scsi.OpUnmap && msg.Kind != scsi.OpWriteSame
@@ -177,4 +193,5 @@ func (n *Node) applyHere(a *actions, msg *pair.Msg, durable bool) {
 	default:
 		n.async(func() { n.appliedAsync(link, msg, n.applyMsg(f, msg, durable)) })
 	}
+	sound = true
 }

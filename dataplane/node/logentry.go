@@ -109,6 +109,7 @@ func (n *Node) show() {
 	} else {
 		err = n.carryOutEntry(w, n.md.state, moved)
 	}
+	n.quarantineEnds(w.entry)
 	fx := &w.fx
 	dropped, misfits := err == nil && n.dropMisfits(fx.RemovedLUN, fx.RemovedSnapshot), n.misfitText()
 	if err == nil && (fx.UnitsChanged || fx.MapsChanged || fx.CreatedLUN != nil || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {

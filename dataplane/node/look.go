@@ -69,7 +69,7 @@ func (k *looker) look(now int64, luns []*meta.LUN, drain *meta.Drain, reports [2
 	use, shares := k.resources[chosen].Use, k.resources[chosen].LUNs
 	for i := range v.Nodes {
 		node := &v.Nodes[i]
-		node.Member, node.Since, node.Use = true, k.since, use[i]
+		node.Member, node.Since, node.Use, node.Crashed = true, k.since, use[i], reports[i].Crashed
 		node.Drained = stands && drain.Node == balance.Node(i).String()
 	}
 	k.seeHosts(now, reports)

@@ -54,6 +54,7 @@ var (
 	descSumLooks   = desc("checksum_cache_lookups_total", "Lookups in the memory that holds checksums.", "result")
 	descSumSectors = desc("checksum_lost_sectors_total", "Damaged sectors found in checksum files: each holds the checksums of 126 blocks, which are lost.")
 	descLost       = desc("luns_lost_writes", "LUNs that answer MEDIUM ERROR to a host until they are published again.")
+	descQuarantine = desc("luns_quarantined", "LUNs whose commands are not executed, because they ended two processes within a minute.")
 	descReachable  = desc("arbiter_reachable", "1 when the arbiter answered the last probe.")
 	descEvents     = desc("pair_events_total", "Events of the pair protocol since the process started.", "event")
 	descArbiter    = desc("arbiter_errors_total", "Arbiter calls whose outcome is unknown.")
@@ -181,12 +182,18 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descMetadata, maxMetadata, "limit")
 	n.md.mu.Lock()
 	owned := map[string]int{"a": n.md.state.Owned("a"), "b": n.md.state.Owned("b")}
-	lost := n.md.state.Lost()
+	lost, quarantined := n.md.state.Lost(), 0
+	for _, l := range n.md.state.LUNs {
+		if n.quarantined(l) {
+			quarantined++
+		}
+	}
 	n.md.mu.Unlock()
 	for o, k := range owned {
 		gauge(descLUNs, float64(k), o)
 	}
 	gauge(descLost, float64(lost))
+	gauge(descQuarantine, float64(quarantined))
 	drained := map[string]float64{"a": 0, "b": 0}
 	if d := n.drained(); d != nil {
 		drained[d.Node] = 1

@@ -11,13 +11,19 @@ import (
 
 var errNoSpread = fmt.Errorf("spread_group: the other node is of a release that does not balance LUNs: upgrade it: %w", control.ErrUnsupported)
 
-// ModifyLUN changes write cache mode, preferred node, pin and group of a LUN.
+// ModifyLUN changes write cache mode, preferred node, pin and group of a LUN, and ends its
+// quarantine.
 func (n *Node) ModifyLUN(ctx context.Context, e meta.Modify) error {
 	if err := n.pinnable(e.Pin); err != nil {
 		return err
 	}
 	if e.Group != "" {
 		if err := n.bothKnow(errNoSpread); err != nil {
+			return err
+		}
+	}
+	if e.Quarantine != "" {
+		if err := n.bothKnow(errNoQuarantine); err != nil {
 			return err
 		}
 	}

@@ -50,6 +50,8 @@ type Node struct {
 	copies copies
 	groups groups
 
+	quarantines quarantines
+
 	scsi  *scsi.Server
 	iscsi *iscsi.Server
 	waits waits
@@ -93,6 +95,8 @@ func (p *peer) Send() { p.link.Kick() }
 type ownState struct {
 	saved     saved
 	process   uint64                 // the nonce of this process's incarnation
+	began     int64                  // when this process did
+	crashed   bool                   // the process before it crashed
 	markFloor uint64                 // the highest mark that a backing volume had at the start
 	doubt     atomic.Bool            // a backing volume is not as it should be: their marks stand still
 	refused   atomic.Pointer[string] // why the install of a resync was refused
@@ -158,9 +162,12 @@ func New(cfg Config) (_ *Node, err error) {
 			_ = st.Close()
 		}
 	}()
-	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb}
+	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, quarantines: newQuarantines()}
 	n.io.readers, n.md.occupied = map[*store.BackingVolume]*readers{}, map[string]bool{}
 	n.md.tables.Store(&tables{})
+	if cfg.Life != nil {
+		n.blamed(cfg.Life.Blames, true) // before a LUN can be reached
+	}
 	n.peer.supervisor = n.peerSupervisor()
 	lock, err := st.LockID()
 	if err != nil {
@@ -196,13 +203,14 @@ func New(cfg Config) (_ *Node, err error) {
 	if err = n.saveIncarnation(inc); err != nil {
 		return nil, err
 	}
-	n.own.process = inc.Nonce
+	n.own.process, n.own.began, n.own.crashed = inc.Nonce, start, cfg.Life != nil && cfg.Life.Last != ""
 	n.m = pair.New(pair.Config{Alloc: func(size int64) []byte { return n.io.buffers.get(int(size)) }, Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
 		DurableEpoch: own.Epoch, Known: own.Record, Acted: own.Acted, State: own.Pair, LogIndex: n.md.state.Index,
 		Region: store.RegionSize, Sums: !cfg.NoChecksums, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
 		Empty: n.md.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted, Misfits: n.misfitText(),
 		Preferred: cfg.Preferred == "" && self == pair.A || cfg.Preferred == cfg.Node, Check: n.check})
-	n.scsi = scsi.NewServer(n, scsi.Config{TargetName: cfg.TargetIQN(), Port: uint16(self) + 1, Log: cfg.Logger})
+	n.scsi = scsi.NewServer(n, scsi.Config{TargetName: cfg.TargetIQN(), Port: uint16(self) + 1, Log: cfg.Logger,
+		Blame: func(u *scsi.Unit) { n.cfg.Life.Blame(u.UUID()) }})
 	n.iscsi, err = iscsi.New(iscsi.Config{TargetName: cfg.TargetIQN(), Portals: cfg.portals(), Tag: uint16(self) + 1,
 		Logger: cfg.Logger, Clock: n.boottime, HeaderDigest: cfg.HeaderDigest, DataDigest: cfg.DataDigest,
 		Limits: iscsi.Limits{Memory: int(cfg.ISCSIMemory)}}, n.scsi, n)
@@ -308,6 +316,7 @@ func (n *Node) serveUntil(ctx context.Context) error {
 	n.run.wg.Go(n.probeLoop)
 	n.run.wg.Go(n.chairLoop)
 	n.run.wg.Go(n.sealCopies)
+	n.run.wg.Go(n.recordQuarantines)
 	if !n.cfg.NoChecksums {
 		n.run.wg.Go(n.adoptLoop)
 	}

@@ -67,6 +67,9 @@ func (n *Node) Status(ctx context.Context) *targetv1.Status {
 		s.Reason = fmt.Sprintf("LUNs are in backing volumes that the release of node %s does not support: upgrade node %s", n.self.Peer(), n.self.Peer())
 	}
 	for _, l := range luns {
+		if n.quarantined(l) {
+			s.QuarantinedLuns = append(s.QuarantinedLuns, l.UUID)
+		}
 		for _, m := range l.Maps {
 			if m.Lost {
 				s.LostLuns = append(s.LostLuns, l.UUID)

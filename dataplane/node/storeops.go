@@ -51,7 +51,15 @@ func classify(err error, write bool) scsi.Result {
 }
 
 // runOp executes an op on the local store.
-func (n *Node) runOp(o *pair.Op, durable bool) scsi.Result {
+func (n *Node) runOp(o *pair.Op, durable bool) (res scsi.Result) {
+	sound := false
+	defer n.blame(&sound, o.LUN)
+	res = n.runHere(o, durable)
+	sound = true
+	return res
+}
+
+func (n *Node) runHere(o *pair.Op, durable bool) scsi.Result {
 	f, s := n.file(o.LUN), o.Cmd
 	if f == nil {
 		return scsi.Unavailable
@@ -83,7 +91,15 @@ func (n *Node) runOp(o *pair.Op, durable bool) scsi.Result {
 
 // applyMsg executes a mirrored write or a copied range on the local store; without a file there is
 // nothing to write to.
-func (n *Node) applyMsg(f *store.File, msg *pair.Msg, durable bool) scsi.Result {
+func (n *Node) applyMsg(f *store.File, msg *pair.Msg, durable bool) (res scsi.Result) {
+	sound := false
+	defer n.blame(&sound, msg.LUN)
+	res = n.applyTo(f, msg, durable)
+	sound = true
+	return res
+}
+
+func (n *Node) applyTo(f *store.File, msg *pair.Msg, durable bool) scsi.Result {
 	if f == nil {
 		return scsi.Unavailable
 	}

@@ -27,7 +27,8 @@ func (n *Node) peerSupervisor() *supervise.Follower {
 	f := &supervise.Follower{Cluster: n.cfg.Cluster, Pair: n.cfg.Pair, Node: n.self.Peer().String(), Addr: n.cfg.PeerSupervisor, Dial: n.cfg.Outside.Dial, Logger: n.log,
 		Ended: func(list []pair.Incarnation) {
 			n.do(func(m *pair.Machine, now int64) { m.PeerEnded(now, list) })
-		}}
+		},
+		Blames: func(list []supervise.Blame) { n.blamed(list, false) }}
 	if n.tls != nil {
 		f.TLS = n.peerTLS()
 	}

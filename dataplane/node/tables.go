@@ -74,6 +74,8 @@ func (n *Node) check(s *scsi.Op, id pair.LUNID) scsi.Result {
 		return scsi.Unavailable // unmapped meanwhile
 	case m.Lost:
 		return scsi.LostData
+	case e.rw.Quarantined():
+		return scsi.Unavailable // it was forwarded before the other node knew
 	case e.misfit && s.Kind.Writes():
 		return scsi.WriteError
 	case e.misfit:
@@ -169,7 +171,9 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 	if err != nil {
 		return nil, err
 	}
+	quarantined := n.quarantined(l)
 	e.both(func(u *scsi.Unit) {
+		u.Quarantine(quarantined)
 		if u.PR() != l.PR {
 			u.SetPR(l.PR)
 		}

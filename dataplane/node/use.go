@@ -15,6 +15,8 @@ type useReport struct {
 	Hosts   map[string]hostUse           `json:"hosts"`   // that have a session here
 	LUNs    map[string]map[string]lunUse `json:"luns"`    // by uuid and host: those used within the slow window
 	Work    work.Report                  `json:"work"`
+	// Crashed: the process before this one crashed, less than a minute ago.
+	Crashed bool `json:"crashed,omitempty"`
 }
 
 // hostUse is how a host uses its sessions at a node.
@@ -32,6 +34,9 @@ type lunUse struct {
 	Ago   time.Duration `json:"ago"`
 }
 
+// crashCounts is how long a process that follows a crash is given no LUN.
+const crashCounts = time.Minute
+
 // use reports what hosts do here.
 func (n *Node) use() useReport {
 	r := useReport{Process: n.own.process, Hosts: map[string]hostUse{}, LUNs: map[string]map[string]lunUse{}}
@@ -46,6 +51,7 @@ func (n *Node) use() useReport {
 		r.Hosts[s.Initiator] = h
 	}
 	now, units := n.boottime(), n.md.tables.Load().units
+	r.Crashed = n.own.crashed && now-n.own.began < int64(crashCounts)
 	r.Work = n.work(now, units)
 	for _, e := range units {
 		for _, h := range e.hosts.Read() {

@@ -25,6 +25,10 @@ func (s *Server) requestSense(t *Task) bool {
 			e.key, e.code = NotReady, ascTargetPortUnavailable
 		case AccessTransitioning:
 			e.key, e.code = NotReady, ascTransition
+		default:
+			if t.unit.quarantined.Load() {
+				e.key, e.code = NotReady, ascManualIntervention
+			}
 		}
 	}
 	var b [32]byte

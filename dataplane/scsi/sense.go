@@ -31,6 +31,7 @@ const (
 // Additional sense codes, ASC in the high byte and ASCQ in the low one (SPC-4 annex F.2).
 const (
 	ascTransition            = 0x040a
+	ascManualIntervention    = 0x0403
 	ascTargetPortUnavailable = 0x040c
 	ascWriteError            = 0x0c00
 	ascInvalidFieldInfo      = 0x0e03

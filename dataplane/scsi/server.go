@@ -23,6 +23,9 @@ type Config struct {
 	Port       uint16 // relative target port identifier and target port group of this node: 1 = a, 2 = b
 	Revision   string // product revision level, at most 4 characters; "0001" when empty
 	Log        *slog.Logger
+	// Blame is called when the execution of a command on the unit panics; the panic goes on. nil:
+	// nobody wants to know.
+	Blame func(*Unit)
 }
 
 // Server is the SCSI device server and task manager of one node (SAM-5 §4.6): the logical units are
@@ -49,7 +52,22 @@ func NewServer(cluster Cluster, cfg Config) *Server {
 
 // Submit executes a command. It returns true when the task is complete; false when t.Done will be
 // called later, once. The fast path (READ and WRITE) takes no allocation beyond t.Alloc.
-func (s *Server) Submit(t *Task) bool {
+func (s *Server) Submit(t *Task) (complete bool) {
+	sound := false
+	defer s.blame(t, &sound)
+	complete = s.submit(t)
+	sound = true
+	return complete
+}
+
+// blame tells what a command that panics is about.
+func (s *Server) blame(t *Task, sound *bool) {
+	if !*sound && t.unit != nil && s.cfg.Blame != nil {
+		s.cfg.Blame(t.unit)
+	}
+}
+
+func (s *Server) submit(t *Task) bool {
 	n := t.Nexus
 	t.Status, t.Sense, t.DataIn, t.Transfer, t.Aborted, t.Ends = StatusGood, nil, nil, 0, false, nil
 	t.serverRef = taskState{}
@@ -72,6 +90,9 @@ func (s *Server) Submit(t *Task) bool {
 	if c.flags&alwaysAnswered == 0 {
 		if n.pending.Load() != 0 && n.takeAttention(t) {
 			return true
+		}
+		if c.flags&anyAccess == 0 && t.unit.quarantined.Load() {
+			return t.notReady(ascManualIntervention)
 		}
 		if c.flags&mediumOp == 0 && !s.admit(t, c) {
 			return true

@@ -39,6 +39,7 @@ type Unit struct {
 	state         atomic.Pointer[unitState]
 	pr            atomic.Pointer[PRState]
 	mode          atomic.Pointer[ModeState]
+	quarantined   atomic.Bool
 	transitioning atomic.Int64 // arrival of the first command answered BUSY for it, 0 when the unit is decided
 }
 
@@ -100,6 +101,13 @@ func (u *Unit) SetPR(s *PRState) {
 	}
 	u.pr.Store(s)
 }
+
+// Quarantine lets the unit refuse every command but those that describe it, with NOT READY, MANUAL
+// INTERVENTION REQUIRED, or ends that.
+func (u *Unit) Quarantine(on bool) { u.quarantined.Store(on) }
+
+// Quarantined reports whether it does.
+func (u *Unit) Quarantined() bool { return u.quarantined.Load() }
 
 // Mode is the mode page state.
 func (u *Unit) Mode() ModeState { return *u.mode.Load() }

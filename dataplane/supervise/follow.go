@@ -27,6 +27,8 @@ type Follower struct {
 	// Ended takes what the supervisor reports, each time it reports: the processes of its node that
 	// have ended.
 	Ended func([]pair.Incarnation)
+	// Blames takes what it knows of LUNs whose commands ended processes, each time it reports.
+	Blames func([]Blame)
 
 	connected atomic.Bool
 }
@@ -103,6 +105,11 @@ func (f *Follower) follow(ctx context.Context) error {
 			return fmt.Errorf("the supervisor is of cluster %q pair %q node %q, not of cluster %q pair %q node %q: check --peer-supervisor", r.Cluster, r.Pair, r.Node, f.Cluster, f.Pair, f.Node)
 		}
 		f.connected.Store(true)
+		// Blames first: an exclusion makes this node the owner, whose process may be the next to
+		// crash.
+		if len(r.Blames) > 0 && f.Blames != nil {
+			f.Blames(r.Blames)
+		}
 		f.Ended(r.Ended)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -15,15 +16,23 @@ type Life struct {
 	Crashes uint64 `json:"crashes"` // of the processes before it
 	Last    string `json:"last"`    // how the last of those ended
 	LastAt  int64  `json:"lastAt"`  // and when: seconds since 1970
+	// Blames are those that the supervisor knows, of both nodes.
+	Blames []Blame `json:"blames,omitempty"`
+
+	notes  *os.File // to the supervisor
+	blamed *atomic.Bool
 }
 
 // variable hands a Life over. A command in the container that has the same environment does not
 // have the pipe.
 const variable = "GEMEL_SUPERVISED"
 
-// pipe is the descriptor that ends with the supervisor. It is kept when the process begins its
-// program again (exec), as it does to become an I/O flusher.
-const pipe = 3
+// The descriptor that ends with the supervisor, and the one that takes notes for it. They are kept
+// when the process begins its program again (exec), as it does to become an I/O flusher.
+const (
+	pipe      = 3
+	notesPipe = 4
+)
 
 func (l *Life) environ() (out []string) {
 	for _, v := range os.Environ() {
@@ -50,9 +59,14 @@ func Supervised() (*Life, error) {
 		return nil, fmt.Errorf("%s: %q is not what a supervisor sets: unset it", variable, text)
 	}
 	f := os.NewFile(pipe, "supervisor")
-	st, err := f.Stat()
-	if err != nil || st.Mode()&os.ModeNamedPipe == 0 {
-		return nil, fmt.Errorf("%s is set, and descriptor %d is no pipe of a supervisor: unset it", variable, pipe)
+	l.notes, l.blamed = os.NewFile(notesPipe, "notes"), new(atomic.Bool)
+	for fd, x := range map[int]*os.File{pipe: f, notesPipe: l.notes} {
+		if st, err := x.Stat(); err != nil || st.Mode()&os.ModeNamedPipe == 0 {
+			return nil, fmt.Errorf("%s is set, and descriptor %d is no pipe of a supervisor: unset it", variable, fd)
+		}
+	}
+	if err := syscall.SetNonblock(notesPipe, true); err != nil {
+		return nil, fmt.Errorf("descriptor %d: %w", notesPipe, err)
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, f) // nothing is sent: it returns when the supervisor has ended

@@ -72,7 +72,18 @@ func child(dir string) int {
 	_ = f.Close()
 	plan, _ := os.ReadFile(filepath.Join(dir, "plan"))
 	words := strings.Fields(string(plan))
-	switch do := words[min(n, len(words)-1)]; do {
+	do, lun, _ := strings.Cut(words[min(n, len(words)-1)], ":")
+	switch do {
+	case "blame":
+		l.Blame(lun)
+		l.Blame("another") // it can crash for one reason only
+		panic("as planned, by a command of " + lun)
+	case "hear":
+		l.Heard(Blame{LUN: lun, Node: "b", Nonce: 7, Ago: 30 * time.Second})
+		panic("as planned, after it heard of " + lun)
+	case "forgive":
+		l.Forgive(lun)
+		panic("as planned, after it forgave " + lun)
 	case "kill":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	case "panic":
@@ -182,6 +193,7 @@ type partner struct {
 	mu   sync.Mutex
 	last []pair.Incarnation
 	told int
+	luns []Blame
 }
 
 func (r *rig) follow(change func(*Follower)) *partner {
@@ -191,6 +203,10 @@ func (r *rig) follow(change func(*Follower)) *partner {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.last, p.told = list, p.told+1
+	}, Blames: func(list []Blame) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.luns = list
 	}}
 	if change != nil {
 		change(p.Follower)
@@ -207,6 +223,12 @@ func (f *Follower) briefly() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return f.follow(ctx)
+}
+
+func (p *partner) blames() []Blame {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.luns
 }
 
 func (p *partner) ended() []pair.Incarnation {

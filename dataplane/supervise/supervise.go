@@ -52,6 +52,9 @@ const (
 	forget    = time.Minute
 )
 
+// notesMax bounds the wait for the end of a reaped process's notes.
+const notesMax = 10 * time.Millisecond
+
 // waitAfter is the wait after so many crashes in a row.
 func waitAfter(crashes int) time.Duration {
 	if crashes <= 1 {
@@ -80,8 +83,8 @@ func Run(ctx context.Context, c Config) (int, error) {
 	row := 0
 	for {
 		begun := time.Now()
-		life.Nonce = rand.Uint64() | 1
-		state, err := c.live(ctx, &life)
+		life.Nonce, life.Blames = rand.Uint64()|1, t.blames.now()
+		state, err := c.live(ctx, &life, &t.blames)
 		if err != nil {
 			return exits.Failed, err
 		}
@@ -122,7 +125,7 @@ func describe(s syscall.WaitStatus) string {
 }
 
 // live runs one process from its start until it has been reaped.
-func (c *Config) live(ctx context.Context, life *Life) (syscall.WaitStatus, error) {
+func (c *Config) live(ctx context.Context, life *Life, known *blames) (syscall.WaitStatus, error) {
 	// The process ends when the last writing end of this pipe is closed: that is the end of this
 	// process, whatever ends it.
 	r, w, err := os.Pipe()
@@ -130,17 +133,25 @@ func (c *Config) live(ctx context.Context, life *Life) (syscall.WaitStatus, erro
 		return 0, err
 	}
 	defer func() { _ = w.Close() }()
+	notes, write, err := os.Pipe()
+	if err != nil {
+		_ = r.Close()
+		return 0, err
+	}
+	heard := make(chan struct{})
+	go func() { known.listen(notes, c.Node, life.Nonce, c.Logger); close(heard) }()
+	defer func() { _ = notes.Close(); <-heard }()
 	cmd := exec.Command(c.Program, c.Args...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = life.environ()
-	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = nil, os.Stdout, os.Stderr, []*os.File{r}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = nil, os.Stdout, os.Stderr, []*os.File{r, write}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started, reaped := make(chan error, 1), make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // the parent-death signal is sent when the thread that forked ends
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
-		_ = r.Close()
+		_, _ = r.Close(), write.Close()
 		if started <- err; err == nil {
 			reaped <- cmd.Wait()
 		}
@@ -153,6 +164,12 @@ func (c *Config) live(ctx context.Context, life *Life) (syscall.WaitStatus, erro
 	case <-ctx.Done():
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		err = <-reaped // its own limit ends it, or what runs the container kills both
+	}
+	// What it wrote last is known before the partner hears of its end. The pipe has ended with it,
+	// unless something else still has it.
+	select {
+	case <-heard:
+	case <-time.After(notesMax):
 	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

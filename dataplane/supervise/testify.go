@@ -22,6 +22,7 @@ type report struct {
 	Pair    string             `json:"pair"`
 	Node    string             `json:"node"`
 	Ended   []pair.Incarnation `json:"ended"` // that have been reaped, the latest last, at most maxReported
+	Blames  []Blame            `json:"blames,omitempty"`
 }
 
 const (
@@ -40,6 +41,7 @@ const (
 type testifier struct {
 	c       *Config
 	unknown halfopen.Set
+	blames  blames
 
 	mu       sync.Mutex
 	list     []pair.Incarnation
@@ -67,7 +69,7 @@ func (t *testifier) ended(inc pair.Incarnation) {
 func (t *testifier) now() (report, chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return report{t.c.Cluster, t.c.Pair, t.c.Node, slices.Clone(t.list)}, t.news
+	return report{t.c.Cluster, t.c.Pair, t.c.Node, slices.Clone(t.list), t.blames.now()}, t.news
 }
 
 // serve accepts the partner until ctx ends.

@@ -42,7 +42,7 @@ var spreadMutants = []mutant{
 	{ofSpread, "a group goes into the log of a mixed pair", below("dataplane/node/modify.go",
 		"n.bothKnow(errNoSpread)", "n.bothKnow(nil)"), "dataplane/node", "TestPinInAMixedPair"},
 	{ofSpread, "a release before gets groups", below("dataplane/meta/ownership.go",
-		"l.Hold, l.Pin, l.Group = nil, \"\", \"\"", "l.Hold, l.Pin = nil, \"\""), "dataplane/meta", "TestStateForReleaseBefore"},
+		"l.Hold, l.Pin, l.Group, l.Quarantine = nil, \"\", \"\", \"\"", "l.Hold, l.Pin, l.Quarantine = nil, \"\", \"\""), "dataplane/meta", "TestStateForReleaseBefore"},
 	{ofSpread, "what is taken back gathers a group", inBalance("even.go",
 		"if !spreads(append(set, c), c) {", "if false {"), balance, "TestTakingBackKeepsGroupsSpread"},
 	{ofSpread, "a claim of two groups is a member of both", below(grouped+"/view.go",

@@ -446,6 +446,7 @@ type LUN struct {
 	HeldUntil          *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=held_until,json=heldUntil,proto3" json:"held_until,omitempty"`                                     // until when a transfer by a person keeps the LUN at its owner; unset: none does
 	PinnedNode         string                 `protobuf:"bytes,16,opt,name=pinned_node,json=pinnedNode,proto3" json:"pinned_node,omitempty"`                                  // "a", "b" or "none"; empty by targets that know no pins
 	SpreadGroup        string                 `protobuf:"bytes,17,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`                               // "none" or the name of a group; empty by targets that keep no group spread
+	Quarantine         string                 `protobuf:"bytes,18,opt,name=quarantine,proto3" json:"quarantine,omitempty"`                                                    // why commands of hosts are not executed: they are answered NOT READY, MANUAL INTERVENTION REQUIRED; empty: they are executed
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -595,6 +596,13 @@ func (x *LUN) GetPinnedNode() string {
 func (x *LUN) GetSpreadGroup() string {
 	if x != nil {
 		return x.SpreadGroup
+	}
+	return ""
+}
+
+func (x *LUN) GetQuarantine() string {
+	if x != nil {
+		return x.Quarantine
 	}
 	return ""
 }
@@ -899,7 +907,9 @@ type ModifyLUNRequest struct {
 	PinnedNode    string                 `protobuf:"bytes,4,opt,name=pinned_node,json=pinnedNode,proto3" json:"pinned_node,omitempty"`                                  // "a" or "b": the LUN is owned there whenever that node can own it; "none": it is not pinned any more; empty: as it is
 	// When the pair evens out work, it does not leave the LUNs with one name less spread over its nodes than they are. At most 317 bytes;
 	// "none": the LUN belongs to no group any more; empty: as it is. UNIMPLEMENTED while a node of the pair is of release 0.1.0.
-	SpreadGroup   string `protobuf:"bytes,5,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
+	SpreadGroup string `protobuf:"bytes,5,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
+	// Commands of hosts are executed again. A command that ended the processes of both nodes may do so again, if its host repeats it.
+	EndQuarantine bool `protobuf:"varint,6,opt,name=end_quarantine,json=endQuarantine,proto3" json:"end_quarantine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -967,6 +977,13 @@ func (x *ModifyLUNRequest) GetSpreadGroup() string {
 		return x.SpreadGroup
 	}
 	return ""
+}
+
+func (x *ModifyLUNRequest) GetEndQuarantine() bool {
+	if x != nil {
+		return x.EndQuarantine
+	}
+	return false
 }
 
 type GetLUNRequest struct {
@@ -3242,6 +3259,7 @@ type Status struct {
 	ForceEpoch      uint64                 `protobuf:"varint,21,opt,name=force_epoch,json=forceEpoch,proto3" json:"force_epoch,omitempty"` // what Force has to be given; 0: it would be refused
 	Scrub           *Scrub                 `protobuf:"bytes,22,opt,name=scrub,proto3" json:"scrub,omitempty"`                              // of the LUNs that this node owns, the one under way or the last one; unset before the first one
 	Arbiter         *Arbiter               `protobuf:"bytes,23,opt,name=arbiter,proto3" json:"arbiter,omitempty"`
+	QuarantinedLuns []string               `protobuf:"bytes,31,rep,name=quarantined_luns,json=quarantinedLuns,proto3" json:"quarantined_luns,omitempty"`  // uuids of LUNs whose commands are not executed, because they ended processes (LUN.quarantine)
 	LostLuns        []string               `protobuf:"bytes,24,rep,name=lost_luns,json=lostLuns,proto3" json:"lost_luns,omitempty"`                       // uuids of LUNs that answer MEDIUM ERROR to a host until it is published again
 	ProtocolVersion uint32                 `protobuf:"varint,25,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"` // spoken on the link, 0 without one
 	Volumes         []*BackingVolume       `protobuf:"bytes,26,rep,name=volumes,proto3" json:"volumes,omitempty"`                                         // of this node and of the other one, by name, "default" first
@@ -3440,6 +3458,13 @@ func (x *Status) GetScrub() *Scrub {
 func (x *Status) GetArbiter() *Arbiter {
 	if x != nil {
 		return x.Arbiter
+	}
+	return nil
+}
+
+func (x *Status) GetQuarantinedLuns() []string {
+	if x != nil {
+		return x.QuarantinedLuns
 	}
 	return nil
 }
@@ -4974,7 +4999,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"pinnedNode\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb8\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd8\x05\n" +
 	"\x03LUN\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -4997,7 +5022,10 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"held_until\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\theldUntil\x12\x1f\n" +
 	"\vpinned_node\x18\x10 \x01(\tR\n" +
 	"pinnedNode\x12!\n" +
-	"\fspread_group\x18\x11 \x01(\tR\vspreadGroup\x1a9\n" +
+	"\fspread_group\x18\x11 \x01(\tR\vspreadGroup\x12\x1e\n" +
+	"\n" +
+	"quarantine\x18\x12 \x01(\tR\n" +
+	"quarantine\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x02\n" +
@@ -5025,7 +5053,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x10ExpandLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"\xcf\x01\n" +
+	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"\xf6\x01\n" +
 	"\x10ModifyLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12%\n" +
 	"\x0epreferred_node\x18\x02 \x01(\tR\rpreferredNode\x12<\n" +
@@ -5033,7 +5061,8 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"writeCache\x12\x1f\n" +
 	"\vpinned_node\x18\x04 \x01(\tR\n" +
 	"pinnedNode\x12!\n" +
-	"\fspread_group\x18\x05 \x01(\tR\vspreadGroup\"7\n" +
+	"\fspread_group\x18\x05 \x01(\tR\vspreadGroup\x12%\n" +
+	"\x0eend_quarantine\x18\x06 \x01(\bR\rendQuarantine\"7\n" +
 	"\rGetLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"E\n" +
@@ -5216,7 +5245,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\aDiskUse\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x10\n" +
 	"\x03use\x18\x02 \x03(\x01R\x03use\"\x12\n" +
-	"\x10GetStatusRequest\"\xf6\b\n" +
+	"\x10GetStatusRequest\"\xa1\t\n" +
 	"\x06Status\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04pair\x18\x02 \x01(\tR\x04pair\x12\x12\n" +
@@ -5247,7 +5276,8 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\vforce_epoch\x18\x15 \x01(\x04R\n" +
 	"forceEpoch\x12,\n" +
 	"\x05scrub\x18\x16 \x01(\v2\x16.gemel.target.v1.ScrubR\x05scrub\x122\n" +
-	"\aarbiter\x18\x17 \x01(\v2\x18.gemel.target.v1.ArbiterR\aarbiter\x12\x1b\n" +
+	"\aarbiter\x18\x17 \x01(\v2\x18.gemel.target.v1.ArbiterR\aarbiter\x12)\n" +
+	"\x10quarantined_luns\x18\x1f \x03(\tR\x0fquarantinedLuns\x12\x1b\n" +
 	"\tlost_luns\x18\x18 \x03(\tR\blostLuns\x12)\n" +
 	"\x10protocol_version\x18\x19 \x01(\rR\x0fprotocolVersion\x128\n" +
 	"\avolumes\x18\x1a \x03(\v2\x1e.gemel.target.v1.BackingVolumeR\avolumes\x125\n" +

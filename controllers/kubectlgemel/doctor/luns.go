@@ -16,6 +16,7 @@ var whatToDo = map[string][]string{
 	v1alpha1.ReasonInvalid:      {"the message names the field and the fix", "see docs/kubernetes.md#storageclass"},
 	v1alpha1.ReasonNoSource:     {"the source of the copy is gone: delete the claim or snapshot, and make it from another source", "see docs/kubernetes.md#storageclass"},
 	v1alpha1.ReasonMissing:      {"do what the message says: nothing is created in place of lost data; restore it from a backup", "see docs/kubernetes.md#the-objects-are-lost and docs/operations.md#damaged-blocks"},
+	v1alpha1.ReasonQuarantined:  {"stop the pods that use the volume, keep the logs of the target pods and report them, then do what the message says", "see docs/operations.md#a-lun-that-ends-processes"},
 	v1alpha1.ReasonPairDown:     {"check the pair and the operator's network to its nodes: kubectl gemel status", "see docs/kubernetes.md#a-pair-that-no-longer-serves"},
 	v1alpha1.ReasonNotEnrolled:  {"check the node plugin of the worker that the message names: kubectl get hosts", "see docs/kubernetes.md#security"},
 	v1alpha1.ReasonNotConfirmed: {"the operator tries again by itself; if it stays, read the logs of the operator and of the target pods", "see docs/kubernetes.md#show-the-health-of-gemel-and-diagnose-a-claim"},
@@ -41,8 +42,11 @@ func lunNotReady(x *exam) {
 		}
 		f := Finding{Severity: Warning, Problem: "the LogicalUnit is not Ready", Cause: causeOf(lu, c), Evidence: []string{x.quote(c)},
 			Procedure: procedureFor(c.Reason, "kubectl describe lun {name}")}
-		if c.Reason == v1alpha1.ReasonMissing {
+		switch c.Reason {
+		case v1alpha1.ReasonMissing:
 			f.Severity, f.Problem = Critical, "the data of the LogicalUnit is missing"
+		case v1alpha1.ReasonQuarantined:
+			f.Severity, f.Problem = Critical, "hosts cannot use the LUN, because its commands ended processes of its pair"
 		}
 		x.add(kindLUN, lu.Name, f)
 	}

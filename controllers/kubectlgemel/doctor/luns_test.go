@@ -34,6 +34,8 @@ var lunCases = []trouble{
 	}, []string{"NoRoom: no pair has room for NAME", "add a pair", "kubectl describe lun lun-00000"}},
 	{"its data is gone", "LUNNotReady", Critical, "LogicalUnit/lun-00000", lunIs("Ready", false, "Missing", "pair main-p0 no longer has LUN", time.Hour),
 		map[string]func(*Objects){"gone": lunIs("Ready", true, "Ready", "", 0)}, []string{"the data of the LogicalUnit is missing", "from a backup"}},
+	{"it ends processes", "LUNNotReady", Critical, "LogicalUnit/lun-00000", lunIs("Ready", false, "Quarantined", "pair main-p0 executes no command", time.Hour),
+		map[string]func(*Objects){"gone": lunIs("Ready", true, "Ready", "", 0)}, []string{"its commands ended processes", "docs/operations.md#a-lun-that-ends-processes"}},
 	{"the pair does not answer", "LUNNotReady", Warning, "LogicalUnit/lun-00000", func(o *Objects) {
 		lunIs("Ready", false, "PairDown", "pair main-p0: no node answers", time.Hour)(o)
 		lunIs("Published", false, "PairDown", "pair main-p0: no node answers", time.Hour)(o)
