@@ -22,4 +22,12 @@ var supervisorMutants = []mutant{
 		"q.view.state == alua.Optimized && q.rose > heard", "q.view.state == alua.Optimized || heard > 0"), "initiator", "TestSilentNodeIsGivenItsTime"},
 	{ofSupervisor, "a silent session is given its time although its partner serves", below("initiator/silent.go",
 		"	if replaced {", "	if replaced && false {"), "initiator", "TestSilentNodeIsLeftForItsPartner"},
+	{ofSupervisor, "a silent session hears of a takeover at its next turn only", below("initiator/multipath.go",
+		"		p.tookOver()\n", ""), "initiator", "TestTakeoverIsNoticedAtOnce"},
+	{ofSupervisor, "a partner under load is asked as often as an idle one", below("initiator/silent.go",
+		"		if now >= q.askAt {", "		if now >= q.askAt || q.asking > 0 {"), "initiator", "TestSlowPartnerIsAskedLess"},
+	{ofSupervisor, "a node acts on silence at its next turn only", below("dataplane/pair/silence.go",
+		"	return m.excl.until\n", "	return m.excl.until + int64(m.cfg.Polite)\n"), "dataplane/pair", "TestDeadlineIsTheMomentToAct"},
+	{ofSupervisor, "a silence is flushed for again and again", below("dataplane/node/tick.go",
+		"	f.begun = true\n", ""), "dataplane/node", "TestSilenceFlushesAhead"},
 }
