@@ -308,7 +308,7 @@ func (s *Session) keepalive() {
 		}
 		switch {
 		case suspicious:
-			due = min(due, now+suspect/8)
+			due = min(due, now+suspect/silentTurns)
 		case waits:
 			due = min(due, max(heard, oldest)+suspect)
 		}

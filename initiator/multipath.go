@@ -125,6 +125,7 @@ func (p *path) setStateLocked(s alua.State) {
 	p.view.state = s
 	if p.view.up && s == alua.Optimized {
 		p.rose = monotonic()
+		p.tookOver()
 	}
 	if p.view.up {
 		p.d.tellLocked(Event{Kind: EventState, Portal: p.portal, Session: p.session, State: s})

@@ -32,6 +32,8 @@ type path struct {
 
 	// Under Device.mu, except view.portal, which does not change.
 	view      pathView
+	askAt     int64 // when a silent session of another path asks here again
+	asking    int64 // ns that the last answer about access states took
 	rose      int64 // when its target port group last became the optimized one while the path was up, by the sessions' clock
 	id        identity
 	preferred bool

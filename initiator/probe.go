@@ -87,6 +87,7 @@ func (p *path) verify(ctx context.Context, sess *Session) error {
 // state serves, or at the pace of polling (tick) when it is still in transition.
 func (p *path) readStates(ctx context.Context, sess *Session, tick bool) error {
 	state, preferred := alua.Optimized, false
+	begun := monotonic()
 	p.d.mu.Lock()
 	id := p.id
 	p.d.mu.Unlock()
@@ -114,6 +115,7 @@ func (p *path) readStates(ctx context.Context, sess *Session, tick bool) error {
 		}
 	}
 	p.d.change(func() {
+		p.asking = monotonic() - begun
 		for _, q := range p.d.alikeLocked(p) {
 			q.setStateLocked(state)
 			q.preferred = preferred

@@ -53,7 +53,7 @@ type Session struct {
 
 	wake chan struct{} // to the writer: finish wr
 	ripe chan struct{} // to the writer: look at deferred
-	busy chan struct{} // to keepalive, when a command comes while dozing is set: it watches again
+	busy chan struct{} // to keepalive, to look now: a command came while dozing was set, or the partner of the target has taken over
 	stop chan struct{} // closed by fail
 	done chan struct{} // closed when every goroutine has ended and every command is answered
 }
@@ -179,10 +179,7 @@ func (s *Session) Submit(c *Command) error {
 	s.active++
 	if s.dozing {
 		s.dozing = false
-		select {
-		case s.busy <- struct{}{}:
-		default:
-		}
+		s.look()
 	}
 	s.enqueueLocked(c)
 	s.startPendingLocked()

@@ -17,6 +17,16 @@ import (
 // nothing, and if the ownership was moved in a planned way, the first command over the new path
 // waits until the old owner has let go (R11a in docs/pair.md).
 
+// silentTurns is how many times in Suspect a silent target's session is looked at: every 5 ms. The
+// partner is asked as often only while it answers quickly: a host with a thousand sessions to the
+// silent node would keep the node busy that is about to take over. A rest of askRest times what the
+// last answer took, and of at most Suspect/leastTurns, is between two questions over a path.
+const (
+	silentTurns = 40
+	leastTurns  = 8
+	askRest     = 4
+)
+
 // silent is called by the session of a path that does not answer while commands wait.
 func (p *path) silent() {
 	d := p.d
@@ -24,7 +34,7 @@ func (p *path) silent() {
 	if sess == nil {
 		return
 	}
-	heard := sess.lastHeard.Load()
+	heard, now := sess.lastHeard.Load(), sess.now()
 	var replaced bool
 	d.mu.Lock()
 	for _, q := range d.paths {
@@ -34,11 +44,35 @@ func (p *path) silent() {
 		if q.view.state == alua.Optimized && q.rose > heard {
 			replaced = true
 		}
-		q.want(wantALUA)
+		if now >= q.askAt {
+			q.askAt = now + min(askRest*q.asking, int64(sess.cfg.Timers.Suspect)/leastTurns)
+			q.want(wantALUA)
+		}
 	}
 	d.mu.Unlock()
 	if replaced {
-		silence := time.Duration(sess.now() - heard).Round(time.Millisecond)
+		silence := time.Duration(now - heard).Round(time.Millisecond)
 		sess.fail(fmt.Errorf("%w (silent for %v)", ErrTakenOver, silence))
+	}
+}
+
+// tookOver has the sessions to other portals looked at, for this path has become the optimized one:
+// one that is silent is given up now, and not at its next turn.
+func (p *path) tookOver() {
+	for _, q := range p.d.paths {
+		if q.view.portal == p.view.portal {
+			continue
+		}
+		if sess := q.sess.Load(); sess != nil {
+			sess.look()
+		}
+	}
+}
+
+// look has keepalive look at the session now.
+func (s *Session) look() {
+	select {
+	case s.busy <- struct{}{}:
+	default:
 	}
 }

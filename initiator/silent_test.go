@@ -159,3 +159,58 @@ func TestSilentNodeIsGivenItsTime(t *testing.T) {
 		t.Errorf("the silent session was given up after %v", took)
 	}
 }
+
+// pathsOf are paths with sessions that nothing is sent over, to one portal each.
+func pathsOf(n int, suspect time.Duration) *Device {
+	d := &Device{changed: make(chan struct{})}
+	for i := range n {
+		p := &path{d: d, view: pathView{portal: i, up: true, state: alua.NonOptimized}, kick: make(chan struct{}, 1)}
+		p.sess.Store(&Session{now: monotonic, busy: make(chan struct{}, 1), cfg: SessionConfig{Timers: Timers{Suspect: suspect}}})
+		d.paths = append(d.paths, p)
+	}
+	return d
+}
+
+// When a path becomes the optimized one, the sessions to other portals are looked at without
+// waiting for their turn, and those to its own portal are not.
+func TestTakeoverIsNoticedAtOnce(t *testing.T) {
+	d := pathsOf(3, time.Second)
+	looks := func() (n [3]int) {
+		for i, p := range d.paths {
+			n[i] = len(p.sess.Load().busy)
+		}
+		return n
+	}
+	d.mu.Lock()
+	d.paths[1].setStateLocked(alua.Unavailable)
+	if got := looks(); got != [3]int{} {
+		t.Errorf("looked at %v for a path that serves nothing", got)
+	}
+	d.paths[1].setStateLocked(alua.Optimized)
+	d.mu.Unlock()
+	if got := looks(); got != [3]int{1, 0, 1} {
+		t.Errorf("looked at %v", got)
+	}
+}
+
+// A partner that takes its time to answer is asked less often.
+func TestSlowPartnerIsAskedLess(t *testing.T) {
+	d := pathsOf(2, 200*time.Millisecond)
+	now := int64(time.Hour)
+	d.paths[0].sess.Load().now = func() int64 { return now }
+	asked := func() bool {
+		d.paths[0].silent()
+		return d.paths[1].wants.Swap(0)&wantALUA != 0
+	}
+	for _, x := range []struct{ took, rest time.Duration }{{time.Millisecond, 4 * time.Millisecond}, {3 * time.Millisecond, 12 * time.Millisecond}, {time.Second, 25 * time.Millisecond}} {
+		now += int64(time.Second)
+		d.paths[1].asking = int64(x.took)
+		first := asked()
+		now += int64(x.rest) - 1
+		early := asked()
+		now++
+		if late := asked(); !first || early || !late {
+			t.Errorf("an answer took %v: asked %v, before %v %v, after it %v", x.took, first, x.rest, early, late)
+		}
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -344,46 +343,6 @@ func (n *Node) serveUntil(ctx context.Context) error {
 	}
 	n.handOver()
 	return nil
-}
-
-// tickLoop drives the machine's time on a thread of its own (R3) and notices pauses of the process
-// (R11b).
-func (n *Node) tickLoop() {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	lease := time.Duration(n.cfg.Lease)
-	if lease == 0 {
-		lease = 500 * time.Millisecond
-	}
-	t := time.NewTicker(lease / 25)
-	defer t.Stop()
-	last := n.boottime()
-	for {
-		select {
-		case <-n.run.ctx.Done():
-			return
-		case <-t.C:
-		}
-		now := n.boottime()
-		if now-last > int64(time.Second) {
-			n.log.Warn("this process was paused", "for", time.Duration(now-last))
-			n.iscsi.DropConnections("the target process was paused")
-		}
-		last = now
-		n.run.lastTick.Store(now)
-		n.doTimer(func(m *pair.Machine, now int64) {
-			n.wall(m, now)
-			m.SetNexuses(len(n.iscsi.Sessions()))
-			m.Tick(now)
-		})
-	}
-}
-
-// wall tells the machine how far the wall clock is ahead.
-func (n *Node) wall(m *pair.Machine, now int64) {
-	if ns, ok := n.cfg.Outside.Wall(); ok {
-		m.Wall(now, ns)
-	}
 }
 
 // watchStore steps down when the store fails outside a command (R12).

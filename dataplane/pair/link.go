@@ -355,10 +355,7 @@ func (m *Machine) tickLink(now int64) {
 	if m.excl.active || m.leave.why != "" {
 		return
 	}
-	// Silence. A node that has just entered gets a whole lease to meet its peer.
-	quiet := now - max(m.lease.heard, m.since)
-	lapsed := now - max(m.lease.until, m.lease.graceUntil, m.since+int64(m.cfg.Lease))
-	if quiet > int64(m.cfg.Lease) || lapsed > 0 {
+	if now > m.silentFrom() {
 		m.Stats.LeaseLapses++
 		m.exclude(now, "the peer is silent", false, m.politeness())
 		// Silence may be our own: then hosts hear nothing either, and are about to continue

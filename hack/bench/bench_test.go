@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,7 +74,8 @@ func TestRowsExist(t *testing.T) {
 	for _, name := range []string{"mirrored_write_4k_qd1", "mirrored_write_4k_qd4", "mirrored_write_4k_qd16", "mirrored_write_4k_qd32", "mirrored_write_4k_qd128",
 		"mtls_to_plain_qd1", "mtls_to_plain_qd32", "randread_4k_qd32_cold", "randread_64k_qd16_cold", "randread_4k_qd32_5ms", "forwarded_read_qd32", "partner_lost_qd64",
 		"fua_qd64", "write_overload", "snapshot_pause_ms", "snapshot_minute_after_p99_ratio", "alua_honoured_to_round_robin",
-		"group_read_4_luns_both_nodes", "group_70_30_16_luns_one_node", "group_write_1_lun", "group_70_30_16_luns_4_volumes", "group_read_cold_16_luns_4_volumes"} {
+		"group_read_4_luns_both_nodes", "group_70_30_16_luns_one_node", "group_write_1_lun", "group_70_30_16_luns_4_volumes", "group_read_cold_16_luns_4_volumes",
+		"luns4_qd8_to_lun1_qd32", "cached_read_4k_qd1_to_base", "cached_read_4k_qd32_to_base"} {
 		if !strings.Contains(have, " "+name+" ") {
 			t.Errorf("no case makes the row %s", name)
 		}
@@ -106,6 +108,24 @@ func TestCasesAreSelectedByName(t *testing.T) {
 		change(&o)
 		if err := o.check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// A few in a hundred takes many measurements; a quick run and one of more rounds keep their own.
+// Without a commit to compare with there is nothing to measure.
+func TestCloseCases(t *testing.T) {
+	for want, o := range map[int]options{oftenRounds: {rounds: 5}, oftenRounds + 20: {rounds: oftenRounds + 20}, 0: {rounds: 3, quick: true}} {
+		if c := (&bench{o: o}).often(comparison{}); c.rounds != want {
+			t.Errorf("%d rounds of %+v, want %d", c.rounds, o, want)
+		}
+	}
+	for _, c := range closeCases() {
+		if !c.asked {
+			continue
+		}
+		if rows, err := c.run(t.Context(), &bench{}, c); !errors.Is(err, errPeer) || !strings.Contains(err.Error(), "-base") {
+			t.Errorf("%s without -base: %v, %v", c.name, rows, err)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"time"
 
 	"github.com/gemel-storage/gemel/internal/testkit/bench/load"
 	"github.com/gemel-storage/gemel/internal/testkit/bench/results"
@@ -44,13 +43,6 @@ func checksumCases() (list []testCase) {
 
 const checksumNote = "without checksums to with them: above 1 is what they cost; the control is between two pairs without them"
 
-// What checksums cost is a few in a hundred, less than what two measurements of one pair differ by:
-// it takes many short ones to see it.
-const (
-	costRounds = 41
-	costTime   = 200 * time.Millisecond
-)
-
 // costOf compares the default case without checksums with the default case; open opens what is
 // loaded of a system. The control is not the same processes once more but another pair without
 // checksums: two pairs that are alike differ, too, by where their memory and files lie.
@@ -63,10 +55,7 @@ func (b *bench) costOf(ctx context.Context, c comparison, open func(context.Cont
 		c.arms = append(c.arms, arm{served: s})
 	}
 	c.twin, c.arms = &c.arms[2], c.arms[:2]
-	if !b.o.quick {
-		c.rounds, c.time = max(costRounds, b.o.rounds), costTime
-	}
-	return b.compare(ctx, c)
+	return b.compare(ctx, b.often(c))
 }
 
 func checksumCost(w load.Workload) func(context.Context, *bench, testCase) ([]results.Row, error) {

@@ -64,7 +64,7 @@ func hotCase(name, rows string, quick bool, w load.Workload, systems ...string) 
 // that were never written.
 func shapeCases() (list []testCase) {
 	for _, n := range []int{4, 16} {
-		list = append(list, testCase{name: fmt.Sprintf("mirrored_write_4k_qd32_%d_luns", n), uses: []string{sysDefault}, run: severalLUNs(n)})
+		list = append(list, testCase{name: fmt.Sprintf("mirrored_write_4k_qd32_%d_luns", n), uses: []string{sysDefault}, run: severalLUNs(n, asIs)})
 	}
 	for _, n := range []int{2, 4} {
 		list = append(list, testCase{name: fmt.Sprintf("mirrored_write_4k_qd32_%d_sessions", n), uses: []string{sysDefault}, run: severalSessions(n)})
@@ -106,22 +106,25 @@ func (b *bench) serveMore(ctx context.Context, name string, count int, size int6
 	return list, nil
 }
 
+// asIs measures as the run does.
+func asIs(_ *bench, c comparison) comparison { return c }
+
 // severalLUNs deals the same depth to several LUNs, each with sessions of its own; the peer is one
-// LUN.
-func severalLUNs(n int) func(context.Context, *bench, testCase) ([]results.Row, error) {
+// LUN. how is by how many measurements.
+func severalLUNs(n int, how func(*bench, comparison) comparison) func(context.Context, *bench, testCase) ([]results.Row, error) {
 	return func(ctx context.Context, b *bench, c testCase) ([]results.Row, error) {
 		one, err := b.system(ctx, sysDefault)
 		if err != nil {
 			return nil, err
 		}
-		devices, err := b.serveMore(ctx, fmt.Sprintf("one-of-%d", n), n, b.o.size/int64(n))
+		devices, err := b.serveMore(ctx, strings.ReplaceAll(c.name, "_", "-"), n, b.o.size/int64(n))
 		if err != nil {
 			return nil, err
 		}
 		many := *one
 		many.Name = fmt.Sprintf("%d_luns", n)
-		return b.compare(ctx, comparison{name: c.name, w: load.Workload{Block: 4096, Depth: 32}, arms: []arm{{served: &many, devices: devices}, {served: one}},
-			note: "32 requests in flight over all LUNs together; the peer is one LUN"})
+		return b.compare(ctx, how(b, comparison{name: c.name, w: load.Workload{Block: 4096, Depth: 32}, arms: []arm{{served: &many, devices: devices}, {served: one}},
+			note: fmt.Sprintf("32 requests in flight over all LUNs together, %d for each; the peer is one LUN", 32/n)}))
 	}
 }
 

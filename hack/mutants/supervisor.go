@@ -38,4 +38,12 @@ var supervisorMutants = []mutant{
 		"c.flags&anyAccess == 0 && t.unit.quarantined.Load()", "c.flags&anyAccess == 0 && t.unit == nil"), "dataplane/scsi", "TestQuarantinedUnit"},
 	{ofSupervisor, "a node that has just crashed gets LUNs", inBalance("balancer.go",
 		" || v.Nodes[to].Crashed {", " {"), balance, "TestNothingMovesToANodeThatHasJustCrashed"},
+	{ofSupervisor, "a silent session hears of a takeover at its next turn only", below("initiator/multipath.go",
+		"		p.tookOver()\n", ""), "initiator", "TestTakeoverIsNoticedAtOnce"},
+	{ofSupervisor, "a partner under load is asked as often as an idle one", below("initiator/silent.go",
+		"		if now >= q.askAt {", "		if now >= q.askAt || q.asking > 0 {"), "initiator", "TestSlowPartnerIsAskedLess"},
+	{ofSupervisor, "a node acts on silence at its next turn only", below("dataplane/pair/silence.go",
+		"	return m.excl.until\n", "	return m.excl.until + int64(m.cfg.Polite)\n"), "dataplane/pair", "TestDeadlineIsTheMomentToAct"},
+	{ofSupervisor, "a silence is flushed for again and again", below("dataplane/node/tick.go",
+		"	f.begun = true\n", ""), "dataplane/node", "TestSilenceFlushesAhead"},
 }

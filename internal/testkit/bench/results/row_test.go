@@ -165,6 +165,22 @@ func TestReportIsReadAsWritten(t *testing.T) {
 	}
 }
 
+// A row is in one table, whatever other names its own begins with.
+func TestRowsHaveOneTable(t *testing.T) {
+	for row, want := range map[string]string{"luns4_qd8_to_lun1_qd32": "shapes", "cached_read_4k_qd1_to_base": "read", "cached_read_4k_qd32_to_base": "read",
+		"mirrored_write_4k_qd32_4_luns": "shapes", "randread_4k_qd32_to_base": "read", "randread_4k_qd32_cold": "cold"} {
+		var in []string
+		for _, x := range tables {
+			if x.holds(row) {
+				in = append(in, x.name)
+			}
+		}
+		if len(in) != 1 || in[0] != want {
+			t.Errorf("%s is in the tables %v, want %s", row, in, want)
+		}
+	}
+}
+
 // Tables and plots come between the markers, and what people wrote around them stays.
 func TestWriteDocs(t *testing.T) {
 	dir := t.TempDir()
