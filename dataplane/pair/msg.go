@@ -3,6 +3,7 @@ package pair
 import (
 	"fmt"
 
+	"github.com/gemel-storage/gemel/dataplane/rangelock"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
@@ -85,10 +86,12 @@ type Msg struct {
 	// parts; not on the wire.
 	Sum []byte
 
-	wait *applyWait
-
-	owed  hook[Msg] // at the partner: its work is under way
-	begun int64     // since then
+	// At the partner. These are parts of the message, not objects beside it: nothing is allocated
+	// where mirrored writes go through.
+	turn  rangelock.Request // its place among what is applied to its unit (applyInOrder)
+	unit  *unit             // of turn; nil: it has no place
+	owed  hook[Msg]         // its work is under way
+	begun int64             // since then
 }
 
 // Message flags.
