@@ -124,7 +124,8 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 			m.joinFlushed(now, msg)
 		}
 	} else if link == m.link.number && m.link.up {
-		ack := &Msg{ID: id, Result: res}
+		ack := m.cfg.Msg()
+		ack.ID, ack.Result = id, res
 		switch msg.Type {
 		case MsgMirror:
 			ack.Type = MsgMirrorAck
