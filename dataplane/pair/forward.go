@@ -19,7 +19,8 @@ const forwardWindow = 4 << 20
 type forwarding struct {
 	bytes int64    // forwarded and not answered: what the commands carry there or bring back
 	held  bool     // commands wait for some of them
-	open  []uint64 // numbers of forwarded commands in their order; some may have ended
+	open  []uint64 // numbers of forwarded commands in their order, from first on; some may have ended
+	first int
 	done  map[uint64]scsi.Result
 	in    map[uint64]*Op
 	from  uint64 // front-end nonce the two tables belong to
@@ -112,15 +113,24 @@ func (m *Machine) forwardMsg(now int64, o *Op) *Msg {
 
 // lowestForward is the oldest command number still open here; the owner forgets results below it.
 func (m *Machine) lowestForward() uint64 {
-	for len(m.fwd.open) > 0 {
-		id := m.fwd.open[0]
+	f := &m.fwd
+	for ; f.first < len(f.open); f.first++ {
+		id := f.open[f.first]
 		if o := m.ops[id]; o != nil && o.stage == stForward {
+			if f.first >= openGone {
+				f.open = append(f.open[:0], f.open[f.first:]...)
+				f.first = 0
+			}
 			return id
 		}
-		m.fwd.open = m.fwd.open[1:]
 	}
+	f.open, f.first = f.open[:0], 0
 	return m.nextID
 }
+
+// openGone is how many numbers of commands that have ended may lie before the others: their memory
+// is used again, and not moved for each of them.
+const openGone = 64
 
 // onForward executes a command for the peer's front end.
 func (m *Machine) onForward(now int64, msg *Msg) {
