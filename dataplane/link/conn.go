@@ -43,8 +43,10 @@ type conn struct {
 	base    net.Buffers // storage of bufs
 	bufs    net.Buffers // what is left to write
 	iov     []unix.Iovec
-	plain   []byte // with TLS: what is to be encrypted
-	sealed  bool   // with TLS: the batch is encrypted, and the socket has not taken all of it
+	tryFn   func(fd uintptr) bool // tryWrite, made once: a closure for each batch would be an allocation
+	tried   bool                  // nothing is left for the goroutine
+	plain   []byte                // with TLS: what is to be encrypted
+	sealed  bool                  // with TLS: the batch is encrypted, and the socket has not taken all of it
 
 	scratch [headerLen]byte
 }
@@ -55,7 +57,9 @@ const maxInline = 256 << 10
 
 // newConn makes a connection of the two ends of one: c is w, or TLS over it.
 func newConn(c net.Conn, w *wire, neg Negotiated) *conn {
-	return &conn{c: c, wire: w, tls: c != net.Conn(w), neg: neg, r: bufio.NewReaderSize(c, 256<<10), wake: make(chan struct{}, 1), dead: make(chan struct{})}
+	out := &conn{c: c, wire: w, tls: c != net.Conn(w), neg: neg, r: bufio.NewReaderSize(c, 256<<10), wake: make(chan struct{}, 1), dead: make(chan struct{})}
+	out.tryFn = out.tryWrite
+	return out
 }
 
 // begin ends the handshake, whose writes wait.
@@ -142,26 +146,28 @@ func (c *conn) try() bool {
 	if c.wire.raw == nil {
 		return false
 	}
-	done := false
-	err := c.wire.raw.Write(func(fd uintptr) bool {
-		for len(c.bufs) > 0 {
-			n, err := c.writev(fd)
-			if err == unix.EINTR {
-				continue
-			}
-			if err != 0 {
-				done = err != unix.EAGAIN
-				return true
-			}
-			c.advance(n)
-		}
-		done = true
-		return true
-	})
+	c.tried = false
+	err := c.wire.raw.Write(c.tryFn)
 	if err != nil {
 		c.close()
 	}
-	return done || err != nil
+	return c.tried || err != nil
+}
+
+func (c *conn) tryWrite(fd uintptr) bool {
+	for len(c.bufs) > 0 {
+		n, err := c.writev(fd)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != 0 {
+			c.tried = err != unix.EAGAIN
+			return true
+		}
+		c.advance(n)
+	}
+	c.tried = true
+	return true
 }
 
 // writev is the bare system call. The one in x/sys tells the race detector after the call that it

@@ -78,7 +78,7 @@ func parseHeader(h []byte, version uint8, m *pair.Msg) (meta, data int, crc uint
 	*m = pair.Msg{Type: pair.MsgType(h[3]), Kind: scsi.OpKind(h[4]), Flags: h[5], Result: scsi.Result(h[6]),
 		Epoch: be.Uint64(h[8:]), Seq: be.Uint64(h[16:]), ID: be.Uint64(h[24:]),
 		Off: int64(be.Uint64(h[48:])), Len: int64(be.Uint64(h[56:])),
-		Front: be.Uint64(h[64:]), FrontN: be.Uint64(h[72:]), Aux: int64(be.Uint64(h[80:]))}
+		Front: be.Uint64(h[64:]), FrontN: be.Uint64(h[72:]), Aux: int64(be.Uint64(h[80:])), Spare: m.Spare}
 	copy(m.LUN[:], h[32:48])
 	ml, dl := be.Uint32(h[88:]), be.Uint32(h[92:])
 	if ml > MaxMeta || dl > MaxData {
@@ -92,10 +92,13 @@ func parseHeader(h []byte, version uint8, m *pair.Msg) (meta, data int, crc uint
 
 var messages = sync.Pool{New: func() any { return new(pair.Msg) }}
 
-// Recycle makes a message that came over a link ready for another one. The caller refers to it no
-// more; its data is the caller's.
+// NewMsg gives a message that is as pair.Msg.Reset leaves it.
+func NewMsg() *pair.Msg { return messages.Get().(*pair.Msg) }
+
+// Recycle makes a message that came over a link, or was sent, ready for another one. The caller
+// refers to it and to its Meta no more; its data is the caller's.
 func Recycle(m *pair.Msg) {
-	*m = pair.Msg{}
+	m.Reset()
 	messages.Put(m)
 }
 
@@ -105,14 +108,18 @@ func ReadMsg(r io.Reader, version uint8, scratch *[headerLen]byte, alloc func(n 
 	if _, err := io.ReadFull(r, scratch[:]); err != nil {
 		return nil, err
 	}
-	m := messages.Get().(*pair.Msg)
+	m := NewMsg()
 	ml, dl, want, err := parseHeader(scratch[:], version, m)
 	if err != nil {
 		return nil, err
 	}
 	var crc uint32
 	if ml > 0 {
-		m.Meta = make([]byte, ml)
+		if ml <= cap(m.Spare) {
+			m.Meta, m.Spare = m.Spare[:ml], nil
+		} else {
+			m.Meta = make([]byte, ml)
+		}
 		if _, err := io.ReadFull(r, m.Meta); err != nil {
 			return nil, err
 		}

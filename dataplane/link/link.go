@@ -25,7 +25,8 @@ import (
 type Handler interface {
 	Up(n uint64)
 	// Messages takes what has come, in its order. All that is sent because of it has to be kicked
-	// when it returns: the reader may then wait for more. The slice is the reader's.
+	// when it returns: the reader may then wait for more. The slice is the reader's, which forgets
+	// what is in it.
 	Messages(n uint64, list []*pair.Msg)
 	// Down ends link n. reset tells that the peer's end is known to be closed, not merely silent.
 	Down(n uint64, reset bool, why string)

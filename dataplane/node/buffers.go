@@ -3,11 +3,14 @@ package node
 import (
 	"math/bits"
 	"sync"
+	"unsafe"
 )
 
-// buffers hands out byte slices by power-of-two size classes, from 4 KiB to 16 MiB.
+// buffers hands out byte slices by power-of-two size classes, from 4 KiB to 16 MiB. The pools have
+// pointers to their first bytes, for a slice in a pool would be an object of its own, made whenever
+// a buffer comes back.
 type buffers struct {
-	classes [13]sync.Pool
+	classes [13]sync.Pool // of *byte
 }
 
 func (b *buffers) class(n int) int {
@@ -23,8 +26,8 @@ func (b *buffers) get(n int) []byte {
 	if c >= len(b.classes) {
 		return make([]byte, n)
 	}
-	if p, _ := b.classes[c].Get().(*[]byte); p != nil {
-		return (*p)[:n]
+	if p, _ := b.classes[c].Get().(*byte); p != nil {
+		return unsafe.Slice(p, 4096<<c)[:n]
 	}
 	return make([]byte, n, 4096<<c)
 }
@@ -35,6 +38,5 @@ func (b *buffers) put(p []byte) {
 	if n < 4096 || n&(n-1) != 0 || n > 4096<<(len(b.classes)-1) {
 		return
 	}
-	p = p[:n]
-	b.classes[b.class(n)].Put(&p)
+	b.classes[b.class(n)].Put(unsafe.SliceData(p))
 }

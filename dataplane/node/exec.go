@@ -34,6 +34,10 @@ type ended struct {
 	res  scsi.Result
 }
 
+// actEnded is the end of a command that the other node has forwarded. It is the node's own action:
+// the machine's is the message with the result.
+const actEnded = pair.ActionKind(255)
+
 // stand is what the goroutine at hand may do.
 type stand uint8
 
@@ -99,10 +103,10 @@ func (n *Node) takeLocked(a *actions, now int64) {
 	for i := range b.list {
 		switch x := &b.list[i]; x.Kind {
 		case pair.ActSend:
-			if x.Msg.Ended != nil {
-				n.count(x.Msg.Ended, count.Remote, now)
+			if o := x.Msg.Ended; o != nil {
+				a.list = append(a.list, pair.Action{Kind: actEnded, Op: o})
 			}
-			n.peer.link.Send(n.peer.linkN.Load(), x.Msg)
+			n.peer.link.Send(n.peer.linkN.Load(), x.Msg) // x.Msg is the link's from here on
 			a.sent = true
 		case pair.ActClear:
 			n.clearBits(x) // in memory, before any ActIntend that comes later
@@ -156,7 +160,11 @@ func (n *Node) carryOut(a *actions, cur current) (completed bool) {
 				s.Ends = a.out
 				s.Done(s)
 			}
-			n.io.ops.put(o)
+			if !o.Remote() { // one for a LUN that has gone, which the machine still knows: the collector's
+				n.io.ops.put(o)
+			}
+		case actEnded:
+			n.remoteEnded(x.Op, a.now)
 		case pair.ActApply:
 			n.applyHere(a, x.Msg, x.Durable)
 		default:
@@ -167,6 +175,17 @@ func (n *Node) carryOut(a *actions, cur current) (completed bool) {
 	clear(a.list)
 	a.list = a.list[:0]
 	return completed
+}
+
+// remoteEnded counts a command that the other node has forwarded, and takes its op back with the
+// data that came with it. As those of a host, which is told of the end at the same place, they are
+// not used again before the link is broken that may have them still to send (pair.ActDropLink).
+func (n *Node) remoteEnded(o *pair.Op, now int64) {
+	n.count(o, count.Remote, now)
+	if o.Cmd.Kind == scsi.OpWrite {
+		n.io.buffers.put(o.Cmd.Data)
+	}
+	n.io.ops.put(o)
 }
 
 // mayWait is called before an action that may wait: it tells the machine what has ended, and sends
@@ -193,10 +212,14 @@ func (n *Node) tellEnded(a *actions) {
 	n.mu.Lock()
 	now := n.boottime()
 	for i := range a.ended {
-		if e := &a.ended[i]; e.op != nil {
+		e := &a.ended[i]
+		if e.op != nil {
 			n.m.StoreDone(now, e.op, e.res)
-		} else {
-			n.m.Applied(now, e.link, e.msg, e.res)
+			continue
+		}
+		n.m.Applied(now, e.link, e.msg, e.res)
+		if e.msg.Type == pair.MsgMirror { // the machine and the store refer to it no more
+			link.Recycle(e.msg)
 		}
 	}
 	n.takeLocked(a, now)
@@ -257,37 +280,61 @@ func (h *linkHandler) Messages(k uint64, list []*pair.Msg) {
 	n.perform(a, current{})
 	out.Send()
 	for _, msg := range list {
-		switch msg.Type {
-		case pair.MsgForwardResult: // the machine has copied what it needs
-			n.io.buffers.put(msg.Data)
-			link.Recycle(msg)
-		case pair.MsgMirrorAck:
-			link.Recycle(msg)
+		if msg == nil {
+			continue
 		}
+		if msg.Type == pair.MsgForwardResult {
+			n.io.buffers.put(msg.Data)
+		}
+		link.Recycle(msg)
 	}
 }
 
-// receiveLocked gives messages to the machine.
+// receiveLocked gives messages to the machine. What is not passing belongs to the work that it
+// begins, which may end before the caller does: it is taken from the list.
 func (n *Node) receiveLocked(now int64, k uint64, list []*pair.Msg) {
-	var at *pair.Msg
+	var at pair.LUNID
 	sound := false
 	defer func() {
 		if !sound {
-			n.blame(&sound, at.LUN)
+			n.blame(&sound, at)
 		}
 	}()
-	for _, at = range list {
-		n.m.Receive(now, k, at)
+	for i, msg := range list {
+		at = msg.LUN
+		n.m.Receive(now, k, msg)
+		if !passing(msg) {
+			list[i] = nil
+		}
 	}
 	sound = true
 }
 
-// messageSent takes the buffer of a read back that this node did for the other one.
-func (n *Node) messageSent(msg *pair.Msg) {
-	if msg.Type == pair.MsgForwardResult {
-		n.io.buffers.put(msg.Data)
-		msg.Data = nil
+// passing reports that the machine has copied what it needs of a message that it was given, but for
+// the data of a forwarded write, which it keeps. A COMPARE AND WRITE keeps what it compares with,
+// which is in Meta.
+func passing(msg *pair.Msg) bool {
+	switch msg.Type {
+	case pair.MsgForward:
+		return msg.Kind != scsi.OpCompareWrite
+	case pair.MsgMirrorAck, pair.MsgForwardResult, pair.MsgHeartbeat, pair.MsgHeartbeatAck:
+		return true
 	}
+	return false
+}
+
+// messageSent takes a message back, and the buffer of a read that this node did for the other one.
+// The rest of the data is that of hosts' commands. What a link that breaks has not sent is left to
+// the collector.
+func (n *Node) messageSent(msg *pair.Msg) {
+	switch msg.Type {
+	case pair.MsgForwardResult:
+		n.io.buffers.put(msg.Data)
+	case pair.MsgMirror, pair.MsgMirrorAck, pair.MsgForward:
+	default:
+		return
+	}
+	link.Recycle(msg)
 }
 
 func isBeat(msg *pair.Msg) bool {

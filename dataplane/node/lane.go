@@ -22,6 +22,7 @@ type lane struct {
 	mu           sync.Mutex
 	queue, spare []change
 	running      atomic.Bool // written with mu held
+	runFn        func()      // run, made once: a closure for each start would be an allocation
 }
 
 // idle reports that nothing is in the lane. A write beside one that is under way would wait for the
@@ -98,9 +99,16 @@ func (l *lane) add(c change) {
 	l.mu.Lock()
 	l.queue = append(l.queue, c)
 	idle := !l.running.Swap(true)
+	if l.runFn == nil {
+		l.runFn = func() {
+			defer l.wg.Done()
+			l.run()
+		}
+	}
 	l.mu.Unlock()
 	if idle {
-		l.wg.Go(l.run)
+		l.wg.Add(1)
+		go l.runFn()
 	}
 }
 

@@ -203,7 +203,7 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.own.process, n.own.began, n.own.crashed = inc.Nonce, start, cfg.Life != nil && cfg.Life.Last != ""
-	n.m = pair.New(pair.Config{Alloc: func(size int64) []byte { return n.io.buffers.get(int(size)) }, Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
+	n.m = pair.New(pair.Config{Alloc: func(size int64) []byte { return n.io.buffers.get(int(size)) }, Msg: link.NewMsg, Op: n.io.ops.get, Self: self, Cluster: cfg.Cluster, Pair: cfg.Pair, Store: st.ID(), Incarnation: inc, Lock: lock, ArbiterMax: arbiterTimeout,
 		DurableEpoch: own.Epoch, Known: own.Record, Acted: own.Acted, State: own.Pair, LogIndex: n.md.state.Index,
 		Region: store.RegionSize, Sums: !cfg.NoChecksums, CheckpointIdle: time.Duration(cfg.CheckpointIdle),
 		Empty: n.md.state.Index == 0, Start: start, Lease: time.Duration(cfg.Lease), Untrusted: untrusted, Misfits: n.misfitText(),

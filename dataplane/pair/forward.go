@@ -19,10 +19,12 @@ const forwardWindow = 4 << 20
 type forwarding struct {
 	bytes int64    // forwarded and not answered: what the commands carry there or bring back
 	held  bool     // commands wait for some of them
-	open  []uint64 // numbers of forwarded commands in their order; some may have ended
+	open  []uint64 // numbers of forwarded commands in their order, from first on; some may have ended
+	first int
 	done  map[uint64]scsi.Result
 	in    map[uint64]*Op
 	from  uint64 // front-end nonce the two tables belong to
+	names names
 }
 
 func (o *Op) bulk() int64 { return int64(len(o.Cmd.Data)) + int64(len(o.Cmd.Verify)) }
@@ -82,8 +84,9 @@ func (m *Machine) forward(now int64, o *Op) {
 
 // forwardMsg carries the command's age as it is now (R11b): the owner's clock is another.
 func (m *Machine) forwardMsg(now int64, o *Op) *Msg {
-	s := o.Cmd
-	msg := &Msg{Type: MsgForward, Kind: s.Kind, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: s.Off, Len: s.Len,
+	s, msg := o.Cmd, m.cfg.Msg()
+	spare := msg.Spare[:0]
+	*msg = Msg{Type: MsgForward, Kind: s.Kind, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: s.Off, Len: s.Len,
 		Front: m.cfg.Incarnation.Nonce, FrontN: m.lowestForward(), Aux: now - s.Arrived, Op: o}
 	if s.FUA {
 		msg.Flags |= FlagFUA
@@ -91,7 +94,7 @@ func (m *Machine) forwardMsg(now int64, o *Op) *Msg {
 	if s.Unmap {
 		msg.Flags |= FlagUnmap
 	}
-	msg.Meta = appendNexus(nil, s.Nexus)
+	msg.Meta = appendNexus(spare, s.Nexus)
 	if o.sign != 0 {
 		msg.Flags |= FlagSign
 		msg.Meta = appendSign(msg.Meta, o.sign)
@@ -110,15 +113,24 @@ func (m *Machine) forwardMsg(now int64, o *Op) *Msg {
 
 // lowestForward is the oldest command number still open here; the owner forgets results below it.
 func (m *Machine) lowestForward() uint64 {
-	for len(m.fwd.open) > 0 {
-		id := m.fwd.open[0]
+	f := &m.fwd
+	for ; f.first < len(f.open); f.first++ {
+		id := f.open[f.first]
 		if o := m.ops[id]; o != nil && o.stage == stForward {
+			if f.first >= openGone {
+				f.open = append(f.open[:0], f.open[f.first:]...)
+				f.first = 0
+			}
 			return id
 		}
-		m.fwd.open = m.fwd.open[1:]
 	}
+	f.open, f.first = f.open[:0], 0
 	return m.nextID
 }
+
+// openGone is how many numbers of commands that have ended may lie before the others: their memory
+// is used again, and not moved for each of them.
+const openGone = 64
 
 // onForward executes a command for the peer's front end.
 func (m *Machine) onForward(now int64, msg *Msg) {
@@ -141,9 +153,11 @@ func (m *Machine) onForward(now int64, msg *Msg) {
 		m.send(&Msg{Type: MsgForwardResult, ID: msg.ID, Result: scsi.Unavailable})
 		return
 	}
-	s := &scsi.Op{Kind: msg.Kind, Off: msg.Off, Len: msg.Len, FUA: msg.Flags&FlagFUA != 0,
+	o := m.cfg.Op()
+	s := &o.own
+	*s = scsi.Op{Kind: msg.Kind, Off: msg.Off, Len: msg.Len, FUA: msg.Flags&FlagFUA != 0,
 		Unmap: msg.Flags&FlagUnmap != 0, Arrived: now - msg.Aux, Data: msg.Data}
-	rest, err := decodeNexus(msg.Meta, &s.Nexus)
+	rest, err := m.fwd.names.decodeNexus(msg.Meta, &s.Nexus)
 	sign := int64(0)
 	if err == nil && msg.Flags&FlagSign != 0 {
 		sign, rest, err = decodeSign(rest)
@@ -161,7 +175,7 @@ func (m *Machine) onForward(now int64, msg *Msg) {
 	if s.Kind == scsi.OpRead {
 		s.Data = m.cfg.Alloc(s.Len)
 	}
-	o := &Op{Cmd: s, LUN: msg.LUN, remote: true, front: msg.Front, frontN: msg.ID, seq: msg.Seq, sign: sign, calm: sign != 0}
+	o.Cmd, o.LUN, o.remote, o.front, o.frontN, o.seq, o.sign, o.calm = s, msg.LUN, true, msg.Front, msg.ID, msg.Seq, sign, sign != 0
 	s.Medium = o
 	m.fwd.in[msg.ID] = o
 	m.begin(now, o)
@@ -199,7 +213,8 @@ func (m *Machine) replyRemote(now int64, o *Op) {
 	delete(m.fwd.in, o.frontN)
 	s := o.Cmd
 	s.Result = o.result
-	msg := &Msg{Type: MsgForwardResult, ID: o.frontN, Result: o.result, Off: s.MiscompareAt, Ended: o}
+	msg := m.cfg.Msg()
+	msg.Type, msg.ID, msg.Result, msg.Off, msg.Ended = MsgForwardResult, o.frontN, o.result, s.MiscompareAt, o
 	switch {
 	case o.result == scsi.ReadError && s.Located:
 		msg.Off, msg.Aux = s.BadAt, 1

@@ -30,7 +30,7 @@ func FuzzBody(f *testing.F) {
 			}
 		}
 		var n scsi.NexusID
-		rest, err := decodeNexus(b, &n)
+		rest, err := new(names).decodeNexus(b, &n)
 		switch {
 		case err != nil && !errors.Is(err, errWire):
 			t.Fatalf("unclassified: %v", err)

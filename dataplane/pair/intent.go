@@ -53,7 +53,7 @@ func (n *intents) touch(s span) {
 type intentWait struct {
 	op    *Op
 	id    uint64 // of op: it may have ended and been taken for another command
-	apply *applyWait
+	apply *Msg
 }
 
 // LoadIntents gives the bits that the store holds, before Start. A LUN that is not named has none
@@ -160,7 +160,7 @@ func (m *Machine) Intended(now int64, id LUNID, ok bool) {
 		n.waits = nil
 		for _, w := range waits {
 			if w.apply != nil {
-				m.Applied(now, 0, w.apply.msg, scsi.WriteError)
+				m.Applied(now, 0, w.apply, scsi.WriteError)
 			}
 		}
 		m.StoreFailed(now, "write-intent bitmap")
@@ -197,14 +197,14 @@ func (m *Machine) cancelWaits() {
 		waits := n.waits
 		n.waits = nil
 		for _, w := range waits {
-			if w.apply == nil || w.apply.msg.Epoch >= m.rec.Epoch {
+			if w.apply == nil || w.apply.Epoch >= m.rec.Epoch {
 				n.waits = append(n.waits, w)
 				continue
 			}
 			m.Stats.Cancelled++
-			w.apply.msg.owed.drop()
+			w.apply.owed.drop()
 			m.applying--
-			u.applies.Release(&w.apply.lock) // grants what waits behind it, which applyHot drops as well
+			u.applies.Release(&w.apply.turn) // grants what waits behind it, which applyHot drops as well
 		}
 	}
 }

@@ -41,7 +41,7 @@ func TestForwardedWriteOverALongRoundTrip(t *testing.T) {
 	r.none(ActProve)
 	f := r.sent(MsgForward)
 	var n scsi.NexusID
-	rest, err := decodeNexus(f.Meta, &n)
+	rest, err := new(names).decodeNexus(f.Meta, &n)
 	if err != nil || n != o.Cmd.Nexus || f.Flags&FlagSign == 0 {
 		t.Fatalf("%+v %v", f, err)
 	}

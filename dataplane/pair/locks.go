@@ -1,9 +1,6 @@
 package pair
 
-import (
-	"github.com/gemel-storage/gemel/dataplane/rangelock"
-	"github.com/gemel-storage/gemel/dataplane/scsi"
-)
+import "github.com/gemel-storage/gemel/dataplane/scsi"
 
 // The ranges that commands lock (R5).
 
@@ -28,9 +25,7 @@ func (m *Machine) setRange(o *Op) {
 		}
 	}
 	o.lock.Off, o.lock.End = m.wide(o.lock.Off, o.lock.End)
-	if o.lock.Granted == nil {
-		o.lock.Granted = m.lockGranted(o)
-	}
+	o.lock.Granted, o.lock.Of = m.due.lockGranted, o
 }
 
 // wide makes a range one of whole blocks: two writes into one block must not be under way at once,
@@ -43,11 +38,6 @@ func (m *Machine) wide(off, end int64) (int64, int64) {
 	b := m.cfg.Block
 	end = min(end, 1<<62)
 	return off / b * b, end + (b-end%b)%b
-}
-
-// lockGranted makes the callback that a unit's range locks call.
-func (m *Machine) lockGranted(o *Op) func(*rangelock.Request) {
-	return func(*rangelock.Request) { m.due.granted = append(m.due.granted, o) }
 }
 
 func (m *Machine) unlock(o *Op) {

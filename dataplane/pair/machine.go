@@ -88,9 +88,17 @@ type Machine struct {
 
 // due is what became possible, in its order, until settle looks at it.
 type due struct {
-	granted []*Op // locks that were granted
-	applies []*applyWait
-	again   []*Op // held commands to look at again
+	granted []*Op  // locks that were granted
+	applies []*Msg // the same of the peer's writes
+	again   []*Op  // held commands to look at again
+
+	// What range locks call, made once: a closure for each command would be an allocation.
+	lockGranted, applyGranted func(*rangelock.Request)
+}
+
+func (d *due) init() {
+	d.lockGranted = func(r *rangelock.Request) { d.granted = append(d.granted, r.Of.(*Op)) }
+	d.applyGranted = func(r *rangelock.Request) { d.applies = append(d.applies, r.Of.(*Msg)) }
 }
 
 // leaving is why and since when this node consents to be excluded; empty: it does not.
@@ -138,13 +146,15 @@ type Stats struct {
 // New makes a machine; call Start next.
 func New(cfg Config) *Machine {
 	cfg.defaults()
-	return &Machine{
+	m := &Machine{
 		cfg: cfg, snaps: unit{owner: cfg.Self}, units: map[LUNID]*unit{}, ops: map[uint64]*Op{},
 		saved: durable{epoch: cfg.DurableEpoch, state: cfg.State}, lease: leaseState{answered: cfg.Start},
 		fwd:       forwarding{done: map[uint64]scsi.Result{}, in: map[uint64]*Op{}},
 		hosts:     hostPaths{asks: map[uint64]*pathAsk{}, table: map[pathKey]map[scsi.NexusID]bool{}, proving: map[*scsi.Liveness]int64{}, latest: map[pathKey]*latest{}},
 		quiescing: quiescing{open: map[uint64]*quiesce{}}, log: logState{index: cfg.LogIndex, open: map[uint64]*Proposal{}, done: map[uint64]proposeDone{}},
 	}
+	m.due.init()
+	return m
 }
 
 // Start reads the record.
@@ -192,9 +202,9 @@ func (m *Machine) settle(now int64) {
 	}
 	m.due.granted = m.due.granted[:0]
 	for len(m.due.applies) > 0 {
-		w := m.due.applies[0]
+		msg := m.due.applies[0]
 		m.due.applies = m.due.applies[1:]
-		m.applyHot(now, w)
+		m.applyHot(now, msg)
 	}
 	m.due.applies = m.due.applies[:0]
 	for len(m.due.again) > 0 {

@@ -3,6 +3,7 @@ package pair
 import (
 	"fmt"
 
+	"github.com/gemel-storage/gemel/dataplane/rangelock"
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
@@ -80,15 +81,32 @@ type Msg struct {
 	// Ended is the forwarded command that a result answers, for the sender's counters; not on the
 	// wire.
 	Ended *Op
+	// Spare is memory for Meta, from an earlier use of the message; not on the wire.
+	Spare []byte
 
 	// Sum is the checksum that Meta of a MsgMetaInstall must have, for ActInstall, if it came in
 	// parts; not on the wire.
 	Sum []byte
 
-	wait *applyWait
+	// At the partner. These are parts of the message, not objects beside it: nothing is allocated
+	// where mirrored writes go through.
+	turn  rangelock.Request // its place among what is applied to its unit (applyInOrder)
+	unit  *unit             // of turn; nil: it has no place
+	owed  hook[Msg]         // its work is under way
+	begun int64             // since then
+}
 
-	owed  hook[Msg] // at the partner: its work is under way
-	begun int64     // since then
+// spareMax is the longest memory for Meta that a message keeps: a nexus and a sign of life fit.
+const spareMax = 512
+
+// Reset makes a message that nobody refers to any more, nor to what is in its Meta, ready for
+// another one. It lets go of its Data.
+func (msg *Msg) Reset() {
+	spare := msg.Spare
+	if cap(msg.Meta) > cap(spare) && cap(msg.Meta) <= spareMax {
+		spare = msg.Meta[:0]
+	}
+	*msg = Msg{Spare: spare}
 }
 
 // Message flags.

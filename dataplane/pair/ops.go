@@ -22,7 +22,12 @@ func (m *Machine) eachOp() iter.Seq[*Op] {
 
 // sorted lists the keys of a table in order: a run can be replayed only if nothing depends on map
 // order.
-func sorted[V any](t map[uint64]V) []uint64 { return slices.Sorted(maps.Keys(t)) }
+func sorted[V any](t map[uint64]V) []uint64 {
+	if len(t) == 0 {
+		return nil // as nearly always, and it is looked at in each tick
+	}
+	return slices.Sorted(maps.Keys(t))
+}
 
 // internal reports an op that no host sent.
 func (o *Op) internal() bool { return o.copy || o.ckpt }

@@ -39,25 +39,14 @@ func (m *Machine) forwarded(msg *Msg) *Op {
 	return nil
 }
 
-// applyWait is a mirrored write waiting for an older one on the same range.
-type applyWait struct {
-	lock rangelock.Request
-	msg  *Msg
-	unit *unit
-}
-
 // applyInOrder begins applications that overlap in the order they came, one after the other, also
 // when the runtime works on several at once: a frame that is sent twice must not land after a
 // younger write.
 func (m *Machine) applyInOrder(now int64, u *unit, msg *Msg) {
-	w := &applyWait{msg: msg}
-	w.lock.Off, w.lock.End = m.wide(mirrorSpan(msg))
-	w.lock.Shared = msg.looks()
-	w.lock.Granted = func(*rangelock.Request) { m.due.applies = append(m.due.applies, w) }
-	msg.wait = w
-	w.unit = u
-	if u.applies.Acquire(&w.lock) {
-		m.applyHot(now, w)
+	msg.unit, msg.turn = u, rangelock.Request{Shared: msg.looks(), Granted: m.due.applyGranted, Of: msg}
+	msg.turn.Off, msg.turn.End = m.wide(mirrorSpan(msg))
+	if u.applies.Acquire(&msg.turn) {
+		m.applyHot(now, msg)
 	} else if !msg.looks() {
 		m.hotMsg(now, u, msg) // the bits need not wait for their turn
 	}
@@ -79,27 +68,27 @@ func mirrorSpan(msg *Msg) (off, end int64) {
 }
 
 // applyHot applies what the peer sent once its regions are hot.
-func (m *Machine) applyHot(now int64, w *applyWait) {
-	if w.msg.Epoch < m.rec.Epoch {
+func (m *Machine) applyHot(now int64, msg *Msg) {
+	if msg.Epoch < m.rec.Epoch {
 		m.Stats.Cancelled++
-		w.msg.owed.drop()
-		w.unit.applies.Release(&w.lock)
+		msg.owed.drop()
+		msg.unit.applies.Release(&msg.turn)
 		m.applyEnded(now)
 		return
 	}
-	switch w.msg.Type {
+	switch msg.Type {
 	case MsgFetch:
-		m.act(Action{Kind: ActFetch, Msg: w.msg})
+		m.act(Action{Kind: ActFetch, Msg: msg})
 		return
 	case MsgCopySum:
-		m.act(Action{Kind: ActCompareSum, Msg: w.msg})
+		m.act(Action{Kind: ActCompareSum, Msg: msg})
 		return
 	}
-	if m.hotMsg(now, w.unit, w.msg) {
-		m.act(Action{Kind: ActApply, Msg: w.msg, Durable: w.msg.Flags&FlagFUA != 0})
+	if m.hotMsg(now, msg.unit, msg) {
+		m.act(Action{Kind: ActApply, Msg: msg, Durable: msg.Flags&FlagFUA != 0})
 		return
 	}
-	w.unit.intents.waits = append(w.unit.intents.waits, intentWait{apply: w})
+	msg.unit.intents.waits = append(msg.unit.intents.waits, intentWait{apply: msg})
 }
 
 // Applied reports store work for the peer: a mirrored write, copied data, a flush.
@@ -135,7 +124,8 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 			m.joinFlushed(now, msg)
 		}
 	} else if link == m.link.number && m.link.up {
-		ack := &Msg{ID: id, Result: res}
+		ack := m.cfg.Msg()
+		ack.ID, ack.Result = id, res
 		switch msg.Type {
 		case MsgMirror:
 			ack.Type = MsgMirrorAck
@@ -153,9 +143,9 @@ func (m *Machine) Applied(now int64, link uint64, msg *Msg, res scsi.Result) {
 
 // waited gives back the range that work for the peer had.
 func (m *Machine) waited(now int64, msg *Msg) {
-	if w := msg.wait; w != nil {
-		w.unit.applies.Release(&w.lock)
-		m.handedOver(now, w.unit)
+	if u := msg.unit; u != nil {
+		u.applies.Release(&msg.turn)
+		m.handedOver(now, u)
 	}
 }
 

@@ -88,6 +88,15 @@ type Config struct {
 	// Alloc gives the buffer of a read that the other node has asked for; it may be used again when
 	// the MsgForwardResult that has it was sent. Default make.
 	Alloc func(n int64) []byte
+	// Msg gives a message that is as Reset leaves it, for what goes with every command: mirrored
+	// writes, forwarded commands, and the answers to both. The machine does not refer to one that
+	// it has sent, nor to a mirrored write that it was told the end of (Applied), so the runtime
+	// may use those again. Default new.
+	Msg func() *Msg
+	// Op gives an op that is as Reset leaves it, for a command that the other node forwards. The
+	// runtime may use it again once it has begun the actions that came before the message that
+	// names it as Ended. Default new.
+	Op func() *Op
 
 	// Check judges an op at the moment its execution starts, under its lock (R9): reservations,
 	// host map, size. It must be a pure read of applied metadata.
@@ -130,6 +139,12 @@ func (c *Config) defaults() {
 	}
 	if c.Alloc == nil {
 		c.Alloc = func(n int64) []byte { return make([]byte, n) }
+	}
+	if c.Msg == nil {
+		c.Msg = func() *Msg { return new(Msg) }
+	}
+	if c.Op == nil {
+		c.Op = func() *Op { return new(Op) }
 	}
 	if c.Block == 0 {
 		c.Block = DefaultBlock
@@ -229,10 +244,14 @@ type Op struct {
 
 	place hook[Op] // in its unit's chain
 	uses  uint64
+	own   scsi.Op // Cmd of an op that came over the link
 }
 
 // Reset makes an op that has ended ready for another command.
 func (o *Op) Reset() { *o = Op{Buf: o.Buf, uses: o.uses + 1} }
+
+// Remote tells whether the command came over the link.
+func (o *Op) Remote() bool { return o.remote }
 
 // Uses is how many commands the op has served before the present one.
 func (o *Op) Uses() uint64 { return o.uses }

@@ -45,7 +45,26 @@ func appendNexus(b []byte, n scsi.NexusID) []byte {
 	return append(b, n.Initiator...)
 }
 
-func decodeNexus(b []byte, n *scsi.NexusID) (rest []byte, err error) {
+// names are those of the hosts whose commands were forwarded here: a name that is known is no new
+// string.
+type names map[string]string
+
+// namesMax bounds them: they are forgotten when there are more.
+const namesMax = 1 << 10
+
+func (t *names) string(b []byte) string {
+	if s, ok := (*t)[string(b)]; ok { // the compiler makes no string to look for
+		return s
+	}
+	if *t == nil || len(*t) >= namesMax {
+		*t = names{}
+	}
+	s := string(b)
+	(*t)[s] = s
+	return s
+}
+
+func (t *names) decodeNexus(b []byte, n *scsi.NexusID) (rest []byte, err error) {
 	if len(b) < 10 {
 		return nil, errWire
 	}
@@ -55,7 +74,7 @@ func decodeNexus(b []byte, n *scsi.NexusID) (rest []byte, err error) {
 	if len(b) < 10+l {
 		return nil, errWire
 	}
-	n.Initiator = string(b[10 : 10+l])
+	n.Initiator = t.string(b[10 : 10+l])
 	return b[10+l:], nil
 }
 

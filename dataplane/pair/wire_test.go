@@ -12,7 +12,7 @@ import (
 func TestNexusAndRangesTravel(t *testing.T) {
 	in := scsi.NexusID{Initiator: "iqn.host", ISID: [6]byte{1, 2, 3, 4, 5, 6}, Port: 2}
 	var out scsi.NexusID
-	rest, err := decodeNexus(append(appendNexus(nil, in), "rest"...), &out)
+	rest, err := new(names).decodeNexus(append(appendNexus(nil, in), "rest"...), &out)
 	if err != nil || out != in || string(rest) != "rest" {
 		t.Fatalf("%+v %q %v", out, rest, err)
 	}

@@ -165,9 +165,9 @@ func (m *Machine) startWrite(now int64, o *Op) {
 func (m *Machine) sendMirror(o *Op) { m.send(m.mirrorMsg(o)) }
 
 func (m *Machine) mirrorMsg(o *Op) *Msg {
-	s := o.Cmd
-	msg := &Msg{Type: MsgMirror, Kind: s.Kind, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: s.Off, Len: s.Len,
-		Front: o.front, FrontN: o.frontN, Data: s.Data, Op: o}
+	s, msg := o.Cmd, m.cfg.Msg()
+	*msg = Msg{Type: MsgMirror, Kind: s.Kind, Seq: o.seq, ID: o.id, LUN: o.LUN, Off: s.Off, Len: s.Len,
+		Front: o.front, FrontN: o.frontN, Data: s.Data, Op: o, Spare: msg.Spare}
 	if s.Kind == scsi.OpCompareWrite {
 		msg.Kind = scsi.OpWrite // compared at the owner, under the lock that is held
 	}

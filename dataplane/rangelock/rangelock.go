@@ -12,6 +12,8 @@ type Request struct {
 	// Granted is called by the Release (or Cancel) that made room, with the caller's mutex held, so
 	// it must only queue work. It is not called when Acquire returned true.
 	Granted func(*Request)
+	// Of is the caller's: what asks, so that one Granted serves all requests.
+	Of any
 
 	held       bool
 	prev, next *Request
