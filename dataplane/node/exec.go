@@ -160,9 +160,7 @@ func (n *Node) carryOut(a *actions, cur current) (completed bool) {
 				s.Ends = a.out
 				s.Done(s)
 			}
-			if !o.Remote() { // one for a LUN that has gone, which the machine still knows: the collector's
-				n.io.ops.put(o)
-			}
+			n.io.ops.put(o)
 		case actEnded:
 			n.remoteEnded(x.Op, a.now)
 		case pair.ActApply:

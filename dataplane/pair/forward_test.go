@@ -53,6 +53,24 @@ func TestForwardedDuplicateIsAnsweredFromTheRecord(t *testing.T) {
 	}
 }
 
+// A command for a LUN that this node does not know, as it has just been removed here, is answered,
+// and leaves nothing behind that a later command could be taken for.
+func TestForwardForALUNThatHasGone(t *testing.T) {
+	r := paired(t, A)
+	for _, first := range []bool{true, false} { // the second is answered from the record
+		w := r.forward(10, r.op(scsi.OpWrite, 0, 512))
+		w.LUN[0]++
+		r.recv(w)
+		if x := r.sent(MsgForwardResult); x.ID != 10 || x.Result != scsi.Unavailable || (x.Ended != nil) != first {
+			t.Fatalf("%+v", x)
+		}
+		r.none(ActReply)
+	}
+	if len(r.m.fwd.in) != 0 {
+		t.Errorf("%d commands are left", len(r.m.fwd.in))
+	}
+}
+
 func TestForwardRefusesNonsense(t *testing.T) {
 	for name, change := range map[string]func(*Msg){
 		"read beyond any limit":  func(m *Msg) { m.Kind, m.Data, m.Len = scsi.OpRead, nil, 1<<62 },

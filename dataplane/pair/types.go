@@ -250,9 +250,6 @@ type Op struct {
 // Reset makes an op that has ended ready for another command.
 func (o *Op) Reset() { *o = Op{Buf: o.Buf, uses: o.uses + 1} }
 
-// Remote tells whether the command came over the link.
-func (o *Op) Remote() bool { return o.remote }
-
 // Uses is how many commands the op has served before the present one.
 func (o *Op) Uses() uint64 { return o.uses }
 

@@ -25,8 +25,11 @@ func (m *Machine) Submit(now int64, o *Op) {
 func (m *Machine) begin(now int64, o *Op) {
 	u := m.units[o.LUN]
 	if u == nil {
-		o.result = scsi.Unavailable
-		m.reply(o)
+		if o.result = scsi.Unavailable; o.remote {
+			m.replyRemote(now, o)
+		} else {
+			m.reply(o)
+		}
 		return
 	}
 	m.nextID++

@@ -27,7 +27,7 @@ var nodeBugs = []bug{
 		old: "case small && (a.at == anywhere || f == nil):", new: "case small:"},
 	{player: nodes, rule: "R12", name: "a mirrored write that reads first runs on the goroutine that reads the link", file: "node/lane.go", flags: shaped("slow reads"), seeds: 10,
 		old: "\tcase small && e != nil && !f.Prompt(msg.Off, msg.Len):", new: "\tcase small && a.at == onLink && !f.Prompt(msg.Off, msg.Len):\n\t\tn.peer.applies.Add()\n\t\tn.applied(a, link, msg, n.applyMsg(f, msg, durable))\n\t\tn.peer.applies.Done()\n\tcase small && e != nil && !f.Prompt(msg.Off, msg.Len):"},
-	{player: nodes, rule: "R3", name: "the thread that keeps the lease touches the disk", file: "node/node.go", flags: shaped("busy disks"), seeds: 10,
+	{player: nodes, rule: "R3", name: "the thread that keeps the lease touches the disk", file: "node/tick.go", flags: shaped("busy disks"), seeds: 10,
 		old: "\t\tn.run.lastTick.Store(now)\n", new: "\t\tn.run.lastTick.Store(now)\n\t\t_ = n.store.Default().Probe()\n"},
 	{player: nodes, rule: "R13", name: "a LUN without space for its file ends its node", file: "node/publish.go", flags: shaped("full disks"), seeds: 10,
 		old: "(errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoSpace))", new: "false"},
