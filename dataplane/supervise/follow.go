@@ -69,16 +69,17 @@ func (f *Follower) Run(ctx context.Context) {
 
 func (f *Follower) follow(ctx context.Context) error {
 	dial, cancel := context.WithTimeout(ctx, dialMax)
-	c, err := f.Dial(dial, "tcp", f.Addr)
+	plain, err := f.Dial(dial, "tcp", f.Addr)
 	cancel()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = c.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer func() { _ = plain.Close() }()
+	stop := context.AfterFunc(ctx, func() { _ = plain.Close() })
 	defer stop()
+	c := plain
 	if f.TLS != nil {
-		c = tls.Client(c, f.TLS)
+		c = tls.Client(plain, f.TLS)
 	}
 	in := bufio.NewReaderSize(c, maxReport)
 	for {
