@@ -20,7 +20,7 @@ import (
 // more, until an administrator ends that (docs/decisions/0086-a-lun-that-ends-processes.md).
 //
 // A process that crashes names the LUN to its supervisor, which tells the next process and the
-// partner. Whoever knows of two refuses the LUN at once, and proposes that both nodes do.
+// partner. A node that knows of two refuses the LUN at once, and proposes that both nodes do.
 
 // blameWindow is the time within which two crashes count.
 const blameWindow = time.Minute

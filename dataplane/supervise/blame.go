@@ -13,7 +13,7 @@ import (
 )
 
 // Blame names the LUN whose command a process was executing when it crashed. What both nodes know
-// of blames keeps a command that crashes whoever executes it from ending one process after the
+// of blames keeps a command that crashes each process that executes it from ending one after the
 // other (docs/decisions/0086-a-lun-that-ends-processes.md).
 type Blame struct {
 	LUN   string        `json:"lun"`   // uuid

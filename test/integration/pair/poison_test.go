@@ -15,8 +15,8 @@ import (
 // poison crashes the process that executes it: the nodes of this test are built with a defect.
 var poison = append([]byte("gemel: crash here"), make([]byte, blockSize-17)...)
 
-// A command that crashes whoever executes it ends two processes, three at most, and then its LUN is
-// quarantined. The other LUNs of the pair go on without an error or a lost write. The quarantine
+// A command that crashes each process that executes it ends two of them, three at most, and then
+// its LUN is quarantined. The other LUNs of the pair go on without an error or a lost write. The quarantine
 // outlives restarts of both nodes, and ends when an administrator says so; what was written before
 // is there.
 func TestLUNThatEndsProcesses(t *testing.T) {
