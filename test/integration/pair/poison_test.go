@@ -16,9 +16,9 @@ import (
 var poison = append([]byte("gemel: crash here"), make([]byte, blockSize-17)...)
 
 // A command that crashes each process that executes it ends two of them, three at most, and then
-// its LUN is quarantined. The other LUNs of the pair go on without an error or a lost write. The quarantine
-// outlives restarts of both nodes, and ends when an administrator says so; what was written before
-// is there.
+// its LUN is quarantined. The other LUNs of the pair go on without an error or a lost write. The
+// quarantine outlives restarts of both nodes, and ends when an administrator says so; what was
+// written before is there.
 func TestLUNThatEndsProcesses(t *testing.T) {
 	bin, err := harness.Build(t.Context(), t.TempDir(), "./cmd/gemel-target", append(slices.Clone(buildFlags), "-tags=gemel_poison")...)
 	if err != nil {
