@@ -145,9 +145,9 @@ func decideSense(s Sense) verdict {
 			return verdict{actElsewhere, noteNotServing, alua.Transitioning}
 		case 0x040b:
 			return verdict{actElsewhere, noteNotServing, alua.Standby}
-		case 0x040c, 0x0403: // unavailable, or until an administrator has done something
+		case 0x040c:
 			return verdict{actElsewhere, noteNotServing, alua.Unavailable}
-		case 0x0401, 0x0400: // becoming ready, cause not reportable
+		case 0x0401, 0x0400, 0x0403: // becoming ready, cause not reportable, until an administrator has done something
 			return verdict{act: actLater}
 		}
 	case KeyIllegalRequest:

@@ -103,6 +103,7 @@ func TestDecideByStatusAndSense(t *testing.T) {
 		{"standby", check(2, 4, 0x0b), verdict{actElsewhere, noteNotServing, alua.Standby}},
 		{"unavailable", check(2, 4, 0x0c), verdict{actElsewhere, noteNotServing, alua.Unavailable}},
 		{"becoming ready", check(2, 4, 1), verdict{act: actLater}},
+		{"until an administrator has done something", check(2, 4, 3), verdict{act: actLater}},
 		{"no medium", check(2, 0x3a, 0), verdict{act: actFail}},
 		{"no unit", check(5, 0x25, 0), verdict{act: actElsewhere, note: noteNoUnit}},
 		{"out of range", check(5, 0x21, 0), verdict{act: actFail}},
