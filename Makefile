@@ -39,6 +39,7 @@ test: deps ## unit, simulation, conformance, csi-sanity and process tests; ends 
 	@set -o pipefail; KUBEBUILDER_ASSETS=$$(hack/envtest.sh) || exit 1; export KUBEBUILDER_ASSETS; \
 	  GEMEL_SIDECARS=$$(hack/sidecars.sh) || exit 1; export GEMEL_SIDECARS; \
 	  ( $(GO) test -json -timeout 30m $(PURE) 2>&1; $(GO) test -race -json -timeout 15m $(RACE) 2>&1; \
+	  $(GO) test -count=1 -json -timeout 5m -run '^TestNoAllocationsPerCommand$$' ./dataplane/node 2>&1; \
 	  $(GO) test -count=1 -p 1 -json -timeout 20m $(SUITES) 2>&1 ) | $(GO) run ./hack/testsum -show /conformance,/dataplane/sim,/sim/bugs,/internal/testkit/chaos,/internal/testkit/scale
 
 lint: ## run gofmt, go vet, staticcheck, and the word list of hack/vale
