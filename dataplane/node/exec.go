@@ -175,9 +175,9 @@ func (n *Node) carryOut(a *actions, cur current) (completed bool) {
 	return completed
 }
 
-// remoteEnded counts a command that the other node has forwarded, and takes its op back with the
-// data that came with it. As those of a host, which is told of the end at the same place, they are
-// not used again before the link is broken that may have them still to send (pair.ActDropLink).
+// remoteEnded counts a command that the other node has forwarded, and takes back its op and the
+// data that came with it. Both may still be waiting to be sent on a link; that link is broken
+// before they are used again (pair.ActDropLink), as for a host's command.
 func (n *Node) remoteEnded(o *pair.Op, now int64) {
 	n.count(o, count.Remote, now)
 	if o.Cmd.Kind == scsi.OpWrite {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -147,10 +148,7 @@ func (n *Node) recordQuarantines() {
 // recordOpen tries it once. open: there is more to record.
 func (n *Node) recordOpen() (open bool, err error) {
 	n.quarantines.mu.Lock()
-	why := make(map[string]string, len(n.quarantines.luns))
-	for id, text := range n.quarantines.luns {
-		why[id] = text
-	}
+	why := maps.Clone(n.quarantines.luns)
 	n.quarantines.mu.Unlock()
 	n.md.mu.Lock()
 	for id := range why {
@@ -186,8 +184,8 @@ func (n *Node) quarantined(l *meta.LUN) bool {
 	return l.Quarantine != "" || n.quarantines.refused(l.UUID)
 }
 
-// blame is deferred around the execution of a command. If that panics, the supervisor is told of
-// which LUN the command is, and the panic goes on.
+// blame is deferred around the execution of a command. If the execution panics, blame tells the
+// supervisor which LUN the command is for, and the panic goes on.
 func (n *Node) blame(sound *bool, id pair.LUNID) {
 	if *sound || n.cfg.Life == nil {
 		return

@@ -24,7 +24,7 @@ type Config struct {
 	Revision   string // product revision level, at most 4 characters; "0001" when empty
 	Log        *slog.Logger
 	// Blame is called when the execution of a command on the unit panics; the panic goes on. nil:
-	// nobody wants to know.
+	// it is not called.
 	Blame func(*Unit)
 }
 

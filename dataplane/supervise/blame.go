@@ -19,7 +19,7 @@ type Blame struct {
 	LUN   string        `json:"lun"`   // uuid
 	Node  string        `json:"node"`  // of the process
 	Nonce uint64        `json:"nonce"` // of the process
-	Ago   time.Duration `json:"ago"`   // when it is told: clocks differ
+	Ago   time.Duration `json:"ago"`   // age at the time of the report: clocks differ
 }
 
 const (

@@ -52,7 +52,7 @@ func TestBlamesAreBounded(t *testing.T) {
 	}
 }
 
-// Without a supervisor nobody is told anything.
+// Without a supervisor the calls do nothing.
 func TestBlameWithoutSupervisor(t *testing.T) {
 	for _, l := range []*Life{nil, {Nonce: 1}} {
 		l.Blame("one")
