@@ -106,6 +106,15 @@ func TestControlsCoverTheBugs(t *testing.T) {
 	}
 }
 
+// A seed that caught a bug counts if the unchanged code passes it, under the same flags.
+func TestCatchesAreConfirmed(t *testing.T) {
+	x := bug{flags: []string{"-x"}}
+	cs := confirmations([]outcome{{bug: x, seed: 3, caught: "lost write"}, {bug: bug{skip: []uint64{9}}, seed: 4, caught: "stale read"}, {bug: x}})
+	if len(cs) != 2 || !slices.Equal(cs[0].hints, []uint64{3}) || cs[0].seeds != confirmDrawn+1 || !slices.Equal(cs[1].hints, []uint64{4}) || !slices.Equal(cs[1].skip, []uint64{9}) {
+		t.Fatalf("%+v", cs)
+	}
+}
+
 func TestSurvivorsAreReported(t *testing.T) {
 	if (&outcome{seeds: 3}).problem() == nil || (&outcome{caught: "x"}).problem() != nil || (&outcome{err: errors.New("it could not be tried")}).problem() == nil {
 		t.Error("a bug counts as caught only if a check failed")
