@@ -42,7 +42,7 @@ type runner struct {
 //
 // With hints on, the unchanged code plays the seeds that caught a bug, and few others, after the
 // bugs. Otherwise it plays every seed that a bug may meet, before the bugs, which are not played on
-// the seeds on which it fails. That takes ten times as long as the bugs themselves.
+// the seeds on which it fails. That takes ten times as long as the bugs do.
 func (r *runner) all(ctx context.Context, bs []bug) (out []outcome, clean []outcome) {
 	if r.hint {
 		out = r.each(ctx, "bug", bs)
