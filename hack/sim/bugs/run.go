@@ -37,8 +37,8 @@ type runner struct {
 	hint bool // play a bug's hints first
 }
 
-// all plays every bug, several at a time, and the unchanged code. A seed on which the unchanged code
-// fails proves nothing: it is an error of its own.
+// all plays every bug, several at a time, and the unchanged code. A seed on which the unchanged
+// code fails proves nothing: it is an error of its own.
 //
 // With hints on, the unchanged code plays the seeds that caught a bug, and few others, after the
 // bugs. Otherwise it plays every seed that a bug may meet, before the bugs, which are not played on
