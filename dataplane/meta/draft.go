@@ -1,6 +1,9 @@
 package meta
 
-import "maps"
+import (
+	"maps"
+	"slices"
+)
 
 // Draft is a copy that an entry can be applied to while readers use s. Apply replaces the objects
 // that it changes, so the two share the others.
@@ -14,6 +17,8 @@ func (s *State) Draft() *State {
 // draft it changes no file that is there, and it begins and ends no copy.
 func (s *State) Early(e *Entry) bool {
 	switch {
+	case len(e.Batch) > 0:
+		return !slices.ContainsFunc(e.Batch, func(part *Entry) bool { return part == nil || !s.Early(part) })
 	case e.CreateLUN != nil:
 		l := &e.CreateLUN.LUN
 		return l.SourceLUN == "" && l.SourceSnapshot == "" && s.LUNs[l.UUID] == nil

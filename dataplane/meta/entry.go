@@ -35,6 +35,10 @@ type Entry struct {
 	BeginGroup *BeginGroup `json:"begin_group,omitempty"`
 	CutGroup   *CutGroup   `json:"cut_group,omitempty"`
 	VoidGroup  *VoidGroup  `json:"void_group,omitempty"`
+
+	// Batch are changes of several callers that become durable together. Not for a node that does
+	// not know them.
+	Batch []*Entry `json:"batch,omitempty"`
 }
 
 // CreateLUN prepares a LUN.
@@ -155,6 +159,7 @@ type Outcome struct {
 	Noop  bool          `json:"noop,omitempty"` // what was asked for already is
 	Map   *Map          `json:"map,omitempty"`
 	SCSI  *scsi.Outcome `json:"scsi,omitempty"`
+	Parts []Outcome     `json:"parts,omitempty"` // of a batch
 }
 
 var codes = map[string]error{"not_found": ErrNotFound, "exists": ErrExists, "in_use": ErrInUse,
@@ -204,6 +209,7 @@ type Effect struct {
 	PreferredLUNs   []string // their preferred node changed: 2A/06 for everyone
 	Reset           *Reset
 	By              scsi.NexusID
+	Parts           []*Effect // of a batch
 }
 
 // Apply changes the state by one entry at the next index. now is the proposer's time, carried in
@@ -211,6 +217,8 @@ type Effect struct {
 func (s *State) Apply(index uint64, e *Entry) (out Outcome, fx Effect) {
 	s.Index = index
 	switch {
+	case len(e.Batch) > 0:
+		return s.applyBatch(index, e.Batch)
 	case e.CreateLUN != nil:
 		return s.createLUN(&e.CreateLUN.LUN, e.CreateLUN.Later)
 	case e.CreateSnapshot != nil:

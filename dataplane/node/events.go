@@ -15,6 +15,17 @@ func (n *Node) event(kind, text string) {
 	n.seen.events.Send(&targetv1.Event{Time: timestamppb.Now(), Kind: kind, Message: text})
 }
 
+// entryTexts are those of an entry: one, or one for each part of a batch.
+func entryTexts(e *meta.Entry, out *meta.Outcome) (texts []string) {
+	if len(e.Batch) == 0 || len(out.Parts) != len(e.Batch) {
+		return []string{entryText(e, out)}
+	}
+	for i, part := range e.Batch {
+		texts = append(texts, entryText(part, &out.Parts[i]))
+	}
+	return texts
+}
+
 // entryText says what an entry did, for the event stream.
 func entryText(e *meta.Entry, out *meta.Outcome) string {
 	suffix := ""

@@ -121,6 +121,8 @@ func (n *Node) begun(v *store.BackingVolume, l *meta.LUN, joining bool) (done bo
 // noteOccupied remembers an object that was not made since something else has its name: that is not
 // the object's, and does not go with it.
 func (n *Node) noteOccupied(id string, err *error) {
+	n.md.occupying.Lock()
+	defer n.md.occupying.Unlock()
 	if errors.Is(*err, store.ErrOccupied) {
 		n.md.occupied[id] = true
 	} else if *err == nil {

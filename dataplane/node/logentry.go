@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/gemel-storage/gemel/dataplane/meta"
@@ -70,23 +71,54 @@ func (n *Node) carryOutEntry(w *entryWork, s *meta.State, moved func()) error {
 	w.out, w.fx = s.Apply(w.index, w.entry)
 	n.noteGivenUp(w.entry)
 	w.res = scsi.OK
-	files := func() {
-		if err := n.applyFiles(s, &w.fx, w.joining); err != nil {
-			w.out, w.res = fileOutcome(err)
-		}
-	}
-	if s != w.next || w.fx.CreatedLUN == nil {
-		files()
+	if s != w.next || !createsLUN(&w.fx) {
+		n.entryFiles(w, s)
 		moved() // what comes now takes no time as long as the disk answers
 		return n.persist(s, &w.fx)
 	}
 	// The file of a LUN that is being made may come after the entry: reconcileFiles makes it.
-	moved()
+	if w.fx.Parts == nil {
+		moved()
+	} else {
+		defer moved() // a slow disk has many files to make
+	}
 	var wg sync.WaitGroup
-	wg.Go(files)
+	wg.Go(func() { n.entryFiles(w, s) })
 	err := n.persist(s, &w.fx)
 	wg.Wait()
 	return err
+}
+
+// entryFiles makes the files of an entry. A part of a batch whose files cannot be made has its own
+// outcome; the result tells the proposer, wherever that happened, to ask for each part alone.
+func (n *Node) entryFiles(w *entryWork, s *meta.State) {
+	if w.fx.Parts == nil {
+		if err := n.applyFiles(s, &w.fx, w.joining); err != nil {
+			w.out, w.res = fileOutcome(err)
+		}
+		return
+	}
+	errs := make([]error, len(w.fx.Parts))
+	var wg sync.WaitGroup
+	for i, fx := range w.fx.Parts {
+		if l := fx.CreatedLUN; l != nil && l.Born == s.Index {
+			wg.Go(func() { errs[i] = n.applyFiles(s, fx, w.joining) })
+		}
+	}
+	wg.Wait()
+	for i, fx := range w.fx.Parts {
+		if l := fx.CreatedLUN; l == nil || l.Born != s.Index { // it may withdraw a LUN from the tables: one at a time
+			errs[i] = n.applyFiles(s, fx, w.joining)
+		}
+		if errs[i] != nil {
+			w.out.Parts[i], _ = fileOutcome(errs[i])
+			w.res = scsi.Failed
+		}
+	}
+}
+
+func createsLUN(fx *meta.Effect) bool {
+	return slices.ContainsFunc(fx.Each(), func(part *meta.Effect) bool { return part.CreatedLUN != nil })
 }
 
 // metadataFailed is as bad as a failed disk (R9, R12): the metadata cannot be kept.
@@ -112,7 +144,7 @@ func (n *Node) show() {
 	n.quarantineEnds(w.entry)
 	fx := &w.fx
 	dropped, misfits := err == nil && n.dropMisfits(fx.RemovedLUN, fx.RemovedSnapshot), n.misfitText()
-	if err == nil && (fx.UnitsChanged || fx.MapsChanged || fx.CreatedLUN != nil || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
+	if err == nil && (fx.UnitsChanged || fx.MapsChanged || createsLUN(fx) || len(fx.LUNs)+len(fx.Snapshots)+len(fx.Hosts) > 0) {
 		err = n.publishEntry(fx)
 	}
 	var units []pair.UnitInfo
@@ -129,7 +161,9 @@ func (n *Node) show() {
 	if dropped {
 		n.do(func(m *pair.Machine, now int64) { m.Misfits(now, misfits) })
 	}
-	n.tellHosts(fx)
+	for _, part := range fx.Each() {
+		n.tellHosts(part)
+	}
 	n.waitEnds(fx, func() {
 		moved()
 		b, err := json.Marshal(w.out)
@@ -141,6 +175,8 @@ func (n *Node) show() {
 			n.runCopy(x.UUID, x.Born)
 		}
 		n.copyEnds(w.entry)
-		n.event("log", entryText(w.entry, &w.out))
+		for _, text := range entryTexts(w.entry, &w.out) {
+			n.event("log", text)
+		}
 	})
 }

@@ -54,6 +54,7 @@ type Node struct {
 	scsi  *scsi.Server
 	iscsi *iscsi.Server
 	waits waits
+	batch batcher
 }
 
 // metadata is the pair's replicated metadata as it is applied here, and what is made of it.
@@ -63,9 +64,11 @@ type metadata struct {
 	work     *entryWork        // the entry of the log under way
 	misfits  map[string]string // objects whose files are not what the state says, and in what (misfit.go)
 	occupied map[string]bool   // objects that were not made since something else has their name
-	sizes    sizes             // of what it holds
-	bytes    atomic.Int64      // the sum of sizes, for callers that do not hold mu
-	tables   atomic.Pointer[tables]
+
+	occupying sync.Mutex   // of occupied, beside mu: files of a batch are made at the same time
+	sizes     sizes        // of what it holds
+	bytes     atomic.Int64 // the sum of sizes, for callers that do not hold mu
+	tables    atomic.Pointer[tables]
 }
 
 // dataPath is what commands need to reach the backing volumes.

@@ -22,6 +22,9 @@ func (n *Node) propose(ctx context.Context, e *meta.Entry) (meta.Outcome, error)
 	if err := n.affordable(e, raw); err != nil {
 		return meta.Outcome{}, err
 	}
+	if e.Batchable() && n.batches() {
+		return n.outcome(ctx, n.batch.add(n, e, raw))
+	}
 	return n.outcome(ctx, n.proposeAsync(raw))
 }
 

@@ -155,8 +155,10 @@ func (n *Node) patched(old *tables, fx *meta.Effect) (*tables, error) {
 	}
 	var errs []error
 	ids := fx.LUNs
-	if l := fx.CreatedLUN; l != nil && !slices.Contains(ids, l.UUID) { // made again
-		ids = append(slices.Clone(ids), l.UUID)
+	for _, part := range fx.Each() {
+		if l := part.CreatedLUN; l != nil && !slices.Contains(ids, l.UUID) { // made again
+			ids = append(slices.Clone(ids), l.UUID)
+		}
 	}
 	for _, id := range ids {
 		k, err := parseID(id)

@@ -27,7 +27,7 @@ func (c *Config) features() []string {
 	if c.earlier {
 		return nil
 	}
-	return []string{featureVolumes, featureParts, featureScrub, featureOwnership, featureWarm, featureCopies, featureGroups}
+	return []string{featureVolumes, featureParts, featureScrub, featureOwnership, featureWarm, featureCopies, featureGroups, featureBatch}
 }
 
 // peerKnows tells whether the release of the other node has a feature; false without a link.

@@ -31,6 +31,7 @@ func (w *world) compare() {
 	if a.LogIndex != b.LogIndex {
 		w.fail("node a has applied entry %d, node b entry %d", a.LogIndex, b.LogIndex)
 	}
+	w.compareLists()
 	if len(w.fencers) > 0 {
 		w.compareReservations(w.fencers[0])
 	}

@@ -19,6 +19,7 @@ type setup struct {
 	strict  bool          // nothing fails
 	half    bool          // every other fencer sends its data only when it is asked for
 	control bool          // the caller is at work as well
+	crowd   bool          // and several callers at the same time
 	bound   time.Duration // of one operation of a worker, once nothing fails any more; 0: ioBound
 }
 
@@ -41,6 +42,10 @@ func (w *world) populate(s setup) bool {
 	if s.control {
 		own := w.rand(12)
 		w.busy.Go(func() { w.caller.work(own, w.luns) })
+	}
+	if s.crowd {
+		own := w.rand(16)
+		w.busy.Go(func() { w.caller.crowd(own) })
 	}
 	return true
 }

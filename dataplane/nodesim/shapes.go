@@ -44,6 +44,7 @@ func (w *world) draw(rng *rand.Rand, want string) *shape {
 
 func playFaults(w *world, rng *rand.Rand) {
 	s := setup{users: 1 + rng.IntN(2), workers: 2, think: 60 * time.Millisecond, fencers: 2 * rng.IntN(2), half: true, control: rng.IntN(2) == 0}
+	s.crowd = s.control
 	if !w.populate(s) {
 		return
 	}
@@ -79,7 +80,7 @@ func playFencing(w *world, rng *rand.Rand) {
 // playFailures has disks that fail, one at a time: the node leaves, is started again, copied to,
 // and serves.
 func playFailures(w *world, rng *rand.Rand) {
-	if !w.populate(setup{users: 1, workers: 2, think: 40 * time.Millisecond, control: true}) {
+	if !w.populate(setup{users: 1, workers: 2, think: 40 * time.Millisecond, control: true, crowd: true}) {
 		return
 	}
 	f := &faults[slices.IndexFunc(faults, func(f fault) bool { return f.name == "disk fails" })]
@@ -98,7 +99,7 @@ func playFailures(w *world, rng *rand.Rand) {
 // playFullDisks has LUNs and snapshots made while there is no room for some of their files, at
 // either node or at both. The caller gets that error, and no node leaves for it.
 func playFullDisks(w *world, rng *rand.Rand) {
-	if !w.populate(setup{users: 1, workers: 1, think: 40 * time.Millisecond, control: true}) {
+	if !w.populate(setup{users: 1, workers: 1, think: 40 * time.Millisecond, control: true, crowd: true}) {
 		return
 	}
 	for range 4 {

@@ -55,6 +55,7 @@ type world struct {
 	turn     chan struct{} // who holds it may wait for everything to come to rest
 
 	mu         sync.Mutex
+	kept       []*lun         // of a crowd, which are there until this changes
 	quiet      time.Time      // when the last fault ended; zero: not yet
 	counts     map[string]int // faults by kind
 	branches   map[string]int
