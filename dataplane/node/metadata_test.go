@@ -26,7 +26,16 @@ import (
 func (p *testPair) fill(i, bytes int) {
 	p.t.Helper()
 	n := p.nodes[i]
-	n.md.mu.Lock()
+	// An entry that is durable and not shown yet would replace the state with a draft that has
+	// nothing of this.
+	p.until("no entry of the log is under way", func() bool {
+		n.md.mu.Lock()
+		if n.md.work != nil {
+			n.md.mu.Unlock()
+			return false
+		}
+		return true
+	})
 	defer n.md.mu.Unlock()
 	const each = 64 << 10
 	for k := range bytes / each {
