@@ -1,7 +1,7 @@
 // Command testsum reads `go test -json` and prints a summary: a line for each package, the output
-// of failed tests, every skipped test with its reason, and the count. It exits with 1 when anything
-// failed. With -show, what the tests of the packages with one of these suffixes print is shown also
-// when they pass: tables of results.
+// of failed tests, the packages that took long, every skipped test with its reason, and the count.
+// It exits with 1 when anything failed. With -show, what the tests of the packages with one of
+// these suffixes print is shown also when they pass: tables of results.
 //
 // gotestsum does most of this. It cannot show the output of chosen packages only, which is where
 // the suites print their tables, nor end with the plain count that CI reads.
@@ -36,6 +36,13 @@ type summary struct {
 	skips, broken           []string
 	failedTests             map[string]bool
 	show                    string
+	longest                 []duration
+}
+
+// duration is how long the tests of a package took.
+type duration struct {
+	pkg     string
+	seconds float64
 }
 
 func main() {
@@ -88,6 +95,9 @@ func (s *summary) add(e event) {
 		return
 	}
 	if e.Test == "" {
+		if e.Elapsed >= longSeconds {
+			s.longest = append(s.longest, duration{e.Package, e.Elapsed})
+		}
 		if e.Action == "fail" {
 			fmt.Fprintf(s.out, "FAIL  %-60s %6.1fs\n", e.Package, e.Elapsed)
 			if !s.failedTests[e.Package] { // it broke outside a test: a panic, a build, a timeout
@@ -157,7 +167,18 @@ func reason(out []string) string {
 	return "NO REASON GIVEN"
 }
 
+// longSeconds is how long a package takes at least that is listed among the longest ones: a run
+// that takes longer than the last one shows why.
+const longSeconds = 60
+
 func (s *summary) report() bool {
+	sort.SliceStable(s.longest, func(i, j int) bool { return s.longest[i].seconds > s.longest[j].seconds })
+	if len(s.longest) > 0 {
+		fmt.Fprintln(s.out, "\nlongest:")
+		for _, x := range s.longest {
+			fmt.Fprintf(s.out, "  %6.1fs %s\n", x.seconds, x.pkg)
+		}
+	}
 	sort.Strings(s.skips)
 	if len(s.skips) > 0 {
 		fmt.Fprintln(s.out, "\nskipped:")

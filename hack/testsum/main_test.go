@@ -27,6 +27,16 @@ func TestCountsOfAPassingRun(t *testing.T) {
 	}
 }
 
+func TestPackagesThatTakeLong(t *testing.T) {
+	out, ok := run(t, `{"Action":"pass","Package":"short","Test":"TestA"}
+{"Action":"pass","Package":"short","Elapsed":59}
+{"Action":"pass","Package":"long","Elapsed":61}
+{"Action":"pass","Package":"longer","Elapsed":533.2}`)
+	if !ok || !strings.Contains(out, "\nlongest:\n   533.2s longer\n    61.0s long\n\n1 passed") {
+		t.Fatalf("%v\n%s", ok, out)
+	}
+}
+
 func TestFailureShowsItsOutput(t *testing.T) {
 	out, ok := run(t, `{"Action":"output","Package":"p","Test":"TestA","Output":"the reason\n"}
 {"Action":"fail","Package":"p","Test":"TestA"}
