@@ -16,7 +16,7 @@ const maxBatchBytes = 256 << 10
 
 // batcher gathers the entries that callers of this node propose while one of them is under way.
 // The next batch has them all: they share its transactions, at both nodes. A caller that is alone
-// waits for nobody. Its zero value is ready.
+// does not wait. Its zero value is ready.
 type batcher struct {
 	mu      sync.Mutex
 	waiting []*proposedEntry

@@ -49,8 +49,8 @@ func (p *testPair) index(i int) uint64 {
 	return n.md.state.Index
 }
 
-// Callers that are there at the same time share entries of the log, at both nodes alike. With a
-// node that does not know batches nobody shares anything, and all get what they asked for as well.
+// Callers that are there at the same time share entries of the log, at both nodes alike. If a node
+// does not know batches, each caller has entries of its own.
 func TestCallersShareEntries(t *testing.T) {
 	for _, knows := range []bool{true, false} {
 		t.Run(fmt.Sprintf("both know %v", knows), func(t *testing.T) {

@@ -94,9 +94,9 @@ func losePower(t *testing.T, full bool) {
 				begun[w][k] = n
 				var err error
 				if durable := rng.IntN(4) > 0; durable {
-					// What ends while the filesystem goes down counts for nothing: power that fails
-					// answers nobody, but XFS finds nothing to flush once the shutdown has emptied
-					// its journal, and a flush that has looked for the shutdown before succeeds.
+					// What ends while the filesystem goes down does not count. When power fails,
+					// no write ends; but a flush that begins before the shutdown may succeed
+					// after it, when XFS has emptied its journal and finds nothing to flush.
 					if err = f.WriteAtDurable(mine(w, n), off); err == nil && !down.Load() {
 						acked[w][k] = n
 					}
