@@ -17,6 +17,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/store"
 )
 
@@ -156,6 +157,49 @@ func TestFailureOfAPart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The other node's disk hangs while the files of a batch are made: that node is late, as it is with
+// one LUN, and the callers have their LUNs without it.
+func TestDiskThatHangsDuringABatch(t *testing.T) {
+	p := newTestPair(t)
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	hangs := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hangs) })
+	t.Cleanup(release) // before the nodes are stopped
+	p.cfg[1].Faults = func(op, path string, _, _ int64) error {
+		lun := strings.SplitN(filepath.Base(path), ".", 2)[0]
+		if op != store.FaultCreate || uuid.Validate(lun) != nil {
+			return nil
+		}
+		mu.Lock()
+		seen[lun] = true
+		hang := len(seen) > 4 // the first ones are alone
+		mu.Unlock()
+		if hang {
+			<-hangs
+		}
+		return nil
+	}
+	p.startBoth()
+	c := p.client(0)
+	errs := make([]error, 16)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			_, errs[i] = c.CreateLUN(p.ctx, &targetv1.CreateLUNRequest{Uuid: uuid.NewString(), Name: fmt.Sprint("hung-", i), SizeBytes: mib})
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if v := p.nodes[0].View(); v.Phase != pair.Alone {
+		t.Errorf("node a is %v", v.Phase)
+	}
+	release()
+	p.leaves(1, "does not finish its I/O")
 }
 
 // A batch has one entry for each LUN, in the order in which they came; what waits longer than its

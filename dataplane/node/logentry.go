@@ -77,17 +77,16 @@ func (n *Node) carryOutEntry(w *entryWork, s *meta.State, moved func()) error {
 		return n.persist(s, &w.fx)
 	}
 	// The file of a LUN that is being made may come after the entry: reconcileFiles makes it.
-	if w.fx.Parts == nil {
-		moved()
-	} else {
-		defer moved() // a slow disk has many files to make
-	}
+	moved()
 	var wg sync.WaitGroup
 	wg.Go(func() { n.entryFiles(w, s) })
 	err := n.persist(s, &w.fx)
 	wg.Wait()
 	return err
 }
+
+// filesOfLUNs is for how many LUNs of a batch files are made at the same time.
+const filesOfLUNs = 8
 
 // entryFiles makes the files of an entry. A part of a batch whose files cannot be made has its own
 // outcome; the result tells the proposer, wherever that happened, to ask for each part alone.
@@ -100,9 +99,17 @@ func (n *Node) entryFiles(w *entryWork, s *meta.State) {
 	}
 	errs := make([]error, len(w.fx.Parts))
 	var wg sync.WaitGroup
+	slots := make(chan struct{}, filesOfLUNs)
 	for i, fx := range w.fx.Parts {
 		if l := fx.CreatedLUN; l != nil && l.Born == s.Index {
-			wg.Go(func() { errs[i] = n.applyFiles(s, fx, w.joining) })
+			slots <- struct{}{}
+			wg.Go(func() {
+				errs[i] = n.applyFiles(s, fx, w.joining)
+				<-slots
+				// A slow disk may need longer than Dm for all of them, and a disk that hangs ends
+				// none. md.mu is held, for which what else the machine decides may wait.
+				n.run.wg.Go(func() { n.do(func(m *pair.Machine, now int64) { m.AppendMoves(now) }) })
+			})
 		}
 	}
 	wg.Wait()

@@ -27,6 +27,8 @@ var pathMutants = []mutant{
 		"			w.res = scsi.Failed\n", ""), "dataplane/node", "TestFailureOfAPart"},
 	{ofPath, "a batch is proposed to a node that knows none", below("dataplane/node/batch.go",
 		"v.Linked && n.peerKnows(featureBatch) ||", "v.Linked ||"), "dataplane/node", "TestCallersShareEntries"},
+	{ofPath, "a batch makes progress although the disk hangs", below("dataplane/node/logentry.go",
+		"	moved()\n	var wg sync.WaitGroup\n	wg.Go(func() { n.entryFiles", "	defer moved()\n	var wg sync.WaitGroup\n	wg.Go(func() { n.entryFiles"), "dataplane/node", "TestDiskThatHangsDuringABatch"},
 	{ofPath, "callers wait for each other, and share nothing", below("dataplane/node/batch.go",
 		"!x.entry.FitsBatch(parts) ||", "len(parts) > 0 ||"), "dataplane/node", "TestCallersShareEntries"},
 	{ofPath, "a batch has two entries of one LUN", below("dataplane/meta/batch.go",
