@@ -98,25 +98,44 @@ func (n *Node) takeLocked(a *actions, now int64) {
 	if !n.m.Pending() {
 		return
 	}
-	b := actionPool.Get().(*actions)
-	b.list = n.m.Take(b.list)
-	for i := range b.list {
-		switch x := &b.list[i]; x.Kind {
-		case pair.ActSend:
-			if o := x.Msg.Ended; o != nil {
-				a.list = append(a.list, pair.Action{Kind: actEnded, Op: o})
-			}
-			n.peer.link.Send(n.peer.linkN.Load(), x.Msg) // x.Msg is the link's from here on
-			a.sent = true
-		case pair.ActClear:
-			n.clearBits(x) // in memory, before any ActIntend that comes later
-		default:
-			a.list = append(a.list, *x)
-		}
+	if len(a.list) == 0 {
+		a.list = n.begin(a, n.m.Take(a.list))
+		return
 	}
+	b := actionPool.Get().(*actions)
+	b.list = n.begin(a, n.m.Take(b.list))
+	a.list = append(a.list, b.list...)
 	clear(b.list)
 	b.list = b.list[:0]
 	actionPool.Put(b)
+}
+
+// begin does what is done under the lock, and returns the rest of a list, in the same memory: an
+// action is large, and most lists are kept as they are.
+func (n *Node) begin(a *actions, list []pair.Action) []pair.Action {
+	kept := 0
+	for i := range list {
+		x := &list[i]
+		switch x.Kind {
+		case pair.ActSend:
+			o := x.Msg.Ended
+			n.peer.link.Send(n.peer.linkN.Load(), x.Msg) // x.Msg is the link's from here on
+			a.sent = true
+			if o == nil {
+				continue
+			}
+			*x = pair.Action{Kind: actEnded, Op: o}
+		case pair.ActClear:
+			n.clearBits(x) // in memory, before any ActIntend that comes later
+			continue
+		}
+		if kept != i {
+			list[kept] = *x
+		}
+		kept++
+	}
+	clear(list[kept:])
+	return list[:kept]
 }
 
 // perform carries out actions and what they lead to. It returns true when cur was completed here.
@@ -136,13 +155,15 @@ func (n *Node) carryOut(a *actions, cur current) (completed bool) {
 	for i := 0; ; {
 		n.leaveSent(a)
 		if i == len(a.list) {
+			clear(a.list)
+			a.list, i = a.list[:0], 0
 			if len(a.ended) == 0 {
-				break
+				return completed
 			}
 			n.tellEnded(a)
 			continue
 		}
-		x := a.list[i]
+		x := &a.list[i] // stays as it is when a.list grows
 		i++
 		switch x.Kind {
 		case pair.ActStore:
@@ -167,12 +188,9 @@ func (n *Node) carryOut(a *actions, cur current) (completed bool) {
 			n.applyHere(a, x.Msg, x.Durable)
 		default:
 			n.mayWait(a)
-			n.slow(x)
+			n.slow(*x)
 		}
 	}
-	clear(a.list)
-	a.list = a.list[:0]
-	return completed
 }
 
 // remoteEnded counts a command that the other node has forwarded, and takes back its op and the

@@ -16,6 +16,16 @@ func TestBoottimeDoesNotGoBack(t *testing.T) {
 	}
 }
 
+func TestBoottimeIsTheKernels(t *testing.T) {
+	for range 1000 {
+		before := system()
+		now := Boottime()
+		if after := system(); now < before-3*apart || now > after {
+			t.Fatalf("%d ns after %d, and %d before %d", now-before, before, after-now, after)
+		}
+	}
+}
+
 func TestWallOffsetStandsStill(t *testing.T) {
 	first, ok := WallOffset()
 	for range 1000 {
