@@ -3,6 +3,7 @@ package fd
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"syscall"
 
@@ -10,17 +11,26 @@ import (
 )
 
 // Control runs fn with a descriptor, which stays open meanwhile, and repeats it when a signal cut
-// it short.
+// it short. os.ErrClosed: the file is closed, and fn did not run.
 func Control(raw syscall.RawConn, fn func(fd int) error) error {
 	for {
 		var err error
-		if cerr := raw.Control(func(fd uintptr) { err = fn(int(fd)) }); cerr != nil {
+		if cerr := Raw(raw, func(fd uintptr) { err = fn(int(fd)) }); cerr != nil {
 			return cerr
 		}
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
+}
+
+// Raw is raw.Control of a file. That fails for one reason only, and its error can be told from
+// others only by its text.
+func Raw(raw syscall.RawConn, fn func(fd uintptr)) error {
+	if err := raw.Control(fn); err != nil {
+		return fmt.Errorf("%w: %w", os.ErrClosed, err)
+	}
+	return nil
 }
 
 // With is Control for a file.

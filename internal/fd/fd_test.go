@@ -45,3 +45,27 @@ func TestSyncDir(t *testing.T) {
 		t.Errorf("no folder: %v", err)
 	}
 }
+
+func TestClosedFile(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	never := func(int) error {
+		t.Error("it ran")
+		return nil
+	}
+	if err := Control(raw, never); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+	if err := With(f, never); !errors.Is(err, os.ErrClosed) {
+		t.Error(err)
+	}
+}
