@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // probing says how ReadCached finds out whether a read would wait for the disk. It is a property of
@@ -46,7 +48,7 @@ var reading, writing = attempts(unix.Preadv2), attempts(unix.Pwritev2)
 func (f *File) attempt(pool *sync.Pool, p []byte, off int64) (n int, err error) {
 	q := pool.Get().(*attempt)
 	q.p, q.off, q.n, q.err = p, off, 0, nil
-	if err = f.raw.Control(q.call); err == nil {
+	if err = fd.Raw(f.raw, q.call); err == nil {
 		n, err = q.n, q.err
 	}
 	q.p, q.iov[0] = nil, nil

@@ -172,7 +172,7 @@ func (c *Copy) clean(region int, run uint64) error {
 	off, length := c.span(region, run)
 	for range cleanTries {
 		begun := time.Now()
-		if err := c.src.writeOut(off, length); err != nil {
+		if _, err := c.src.writeOut(off, length); err != nil {
 			return err
 		}
 		if time.Since(begun) < cleanTime {

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gemel-storage/gemel/internal/fd"
 )
 
 // Durable writes that meet share one flush. One of them at a time leads; those that come meanwhile
@@ -193,12 +195,10 @@ func (f *File) handLead() {
 // failure is final: it says nothing of whose blocks are lost.
 func (f *File) writeOutAll(list []*Durable) error {
 	for _, d := range list {
-		_ = f.control(func(fd int) error {
-			return unix.SyncFileRange(fd, d.Off, int64(len(d.P)), unix.SYNC_FILE_RANGE_WRITE) // a failure is met again below
-		})
+		f.startOut(d.Off, int64(len(d.P)))
 	}
 	for _, d := range list {
-		if err := f.writeOut(d.Off, int64(len(d.P))); err != nil {
+		if whole, err := f.writeOut(d.Off, int64(len(d.P))); whole || err != nil {
 			return err
 		}
 	}
@@ -209,7 +209,7 @@ func (f *File) writeOutAll(list []*Durable) error {
 func (f *File) put(p []byte, off int64, flags int) (err error) {
 	for len(p) > 0 && err == nil {
 		var n int
-		cerr := f.raw.Control(func(fd uintptr) { n, err = unix.Pwritev2(int(fd), [][]byte{p}, off, flags) })
+		cerr := fd.Raw(f.raw, func(fd uintptr) { n, err = unix.Pwritev2(int(fd), [][]byte{p}, off, flags) })
 		switch {
 		case cerr != nil:
 			return cerr

@@ -29,7 +29,7 @@ type File struct {
 	probing probing
 	waits   atomic.Bool // the filesystem cannot say whether a write waits (TryWrite)
 	wb      *writeback
-	pieces  pieceMap
+	pieces  pieces
 	witness witness
 
 	obj      *object // nil: no checksums
@@ -102,7 +102,7 @@ func (f *File) readRaw(p []byte, off int64) error {
 func (f *File) WriteAt(p []byte, off int64) error { return f.change(opWrite, p, off, int64(len(p))) }
 
 func (f *File) writeRaw(p []byte, off int64) error {
-	f.wb.wait()
+	f.wb.wait(int64(len(p)))
 	if err := f.beforeWrite(FaultWrite, off, int64(len(p))); err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ var zeroes [256 << 10]byte
 func (f *File) writeZeroes(off, length int64) error {
 	for length > 0 {
 		n := min(length, int64(len(zeroes)))
-		f.wb.wait()
+		f.wb.wait(n)
 		if _, err := f.f.WriteAt(zeroes[:n], off); err != nil {
 			return err
 		}
@@ -171,11 +171,14 @@ func (f *File) flush() error {
 	if err := f.s.Failed(); err != nil {
 		return err
 	}
-	bytes := f.wb.take(f)
-	defer f.wb.flushed(bytes)
+	left := f.wb.pace(f)
+	defer f.wb.flushed(left)
+	if err := f.s.Failed(); err != nil {
+		return err
+	}
 	err := f.s.fault(FaultSync, f.path, 0, 0)
 	if err == nil {
-		err = f.control(unix.Fdatasync)
+		err = f.wb.flush(func() error { return f.control(unix.Fdatasync) })
 	}
 	if errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("sync %s: %w", f.path, err)
@@ -248,7 +251,7 @@ func (f *File) Allocated() (int64, error) {
 
 // Close closes the file. It does not flush the data; the last one of a LUN flushes its checksums.
 func (f *File) Close() error {
-	f.wb.flushed(f.wb.take(f)) // the kernel will see to it
+	f.wb.flushed(bytesOf(f.wb.take(f))) // the kernel will see to it
 	err := errors.Join(f.f.Close(), f.witness.close())
 	if f.obj != nil && !f.released.Swap(true) {
 		err = errors.Join(err, f.obj.release())

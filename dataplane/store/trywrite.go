@@ -16,7 +16,7 @@ func (f *File) TryWrite(p []byte, off int64) bool {
 		return f.s.cached != nil && f.s.cached(f.path, off, int64(len(p))) && f.WriteAt(p, off) == nil
 	}
 	if f.waits.Load() || f.out.Load() != nil || f.in.Load() != nil || f.s.Failed() != nil ||
-		f.wb.dirty.Load() >= f.wb.limit.Load() {
+		f.wb.full() {
 		return false
 	}
 	first, n := off/sumBlock, sums.Blocks(int64(len(p)))

@@ -1,21 +1,17 @@
 package store
 
 import (
-	"errors"
-	"fmt"
-	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Writes go into the page cache, and the kernel lets it take a fifth of the memory before it makes
 // writers wait. A flush then takes as long as the disk needs for all of that: many seconds, in
 // which a member answers nothing. So what is not flushed is bounded here, by backing volume: by
 // what its disk was seen to write in unflushedTime. Above half of the bound it is written out in
-// pieces, above the bound writers wait. The kernel's own bound stays behind it.
+// batches, above the bound writers wait. The kernel's own bound stays behind it.
 
 const (
 	// unflushedTime is how long a flush of everything takes at the bound.
@@ -26,11 +22,10 @@ const (
 	unflushedMax = 256 << 20
 	// unflushedStart is the bound of a disk that has not been seen to write under pressure yet.
 	unflushedStart = 32 << 20
-	// pieceSize is the range of a file, in bytes, that is written out at once.
-	pieceSize = 16 << 20
-	// pieces are written out side by side, so that a disk that serves several requests at a time is
-	// kept busy.
-	pieces = 4
+	// writers is how many batches are written out side by side.
+	writers = 2
+	// paceRounds bounds how often a flush writes out what was written meanwhile.
+	paceRounds = 4
 	// rateEvery is how much time at work one sample of the rate covers.
 	rateEvery = 100 * time.Millisecond
 )
@@ -41,54 +36,87 @@ type writeback struct {
 	dirty atomic.Int64 // bytes written and not flushed; a block that was written twice counts twice
 	limit atomic.Int64
 	waits atomic.Uint64 // writes that had to wait
+	queue atomic.Int32  // length of waiting
 	wg    sync.WaitGroup
 
 	copying sync.Mutex // held by the one copy that copies in the background
 
-	mu    sync.Mutex
-	room  *sync.Cond // writers wait for dirty to be below limit
-	files []*File    // with pieces to write out, in turn
-	busy  int        // workers
-	rate  rate
+	mu      sync.Mutex
+	waiting []*waiter // in order of arrival
+	files   []*File   // with pieces to write out, in turn
+	busy    int       // writers
+	flushes int       // of whole files, that are under way
+	rate    rate
 }
 
 // rate is what the disk writes out, in bytes a second, seen only while it has enough to do.
 type rate struct {
 	perSecond float64
 	bytes     int64
-	since     time.Time // a worker has been busy since
+	since     time.Time // a writer has been busy since
 	took      time.Duration
 }
 
-// pieceMap is what a file has in the page cache, by piece. It is protected by the volume's
-// writeback.mu.
-type pieceMap struct {
-	bytes  map[int64]int64 // by number of the piece
-	queued bool            // the file is in writeback.files
+// waiter is a write that waits for room.
+type waiter struct {
+	bytes int64
+	ready chan bool // true: there is room; false: nothing makes room any more
 }
+
+var waiters = sync.Pool{New: func() any { return &waiter{ready: make(chan bool, 1)} }}
 
 func newWriteback(s *Store) *writeback {
 	w := &writeback{s: s}
-	w.room = sync.NewCond(&w.mu)
 	w.limit.Store(unflushedStart)
 	return w
 }
 
-// wait holds a writer until there is room for what it writes. It returns early when the store has
-// failed, whose writes are refused then.
-func (w *writeback) wait() {
-	if w.dirty.Load() < w.limit.Load() {
+// full reports that a write would have to wait.
+func (w *writeback) full() bool { return w.dirty.Load() >= w.limit.Load() || w.queue.Load() > 0 }
+
+// wait holds a write of so many bytes until there is room for it, in order of arrival: a disk that
+// is slower than its writers makes all of them wait alike, and none for long. It returns early when
+// the store has failed, whose writes are refused then.
+func (w *writeback) wait(bytes int64) {
+	if !w.full() {
 		return
 	}
 	w.waits.Add(1)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for w.dirty.Load() >= w.limit.Load() && w.s.Failed() == nil {
+	x := waiters.Get().(*waiter)
+	defer waiters.Put(x)
+	x.bytes = bytes
+	for room := false; !room; {
+		w.mu.Lock()
+		if !w.full() || w.s.Failed() != nil {
+			w.mu.Unlock()
+			return
+		}
 		w.work()
 		if w.busy == 0 {
+			w.mu.Unlock()
 			return // what counts belongs to a flush that is under way, which may take long; the disk is at work
 		}
-		w.room.Wait()
+		w.waiting = append(w.waiting, x)
+		w.queue.Add(1)
+		w.mu.Unlock()
+		room = <-x.ready
+	}
+}
+
+// admit lets those go for whom there is room, or all when nothing makes room any more. mu is held.
+func (w *writeback) admit() {
+	room, n := w.limit.Load()-w.dirty.Load(), 0
+	for _, x := range w.waiting {
+		if room <= 0 && w.busy > 0 {
+			break
+		}
+		x.ready <- room > 0
+		room -= x.bytes
+		n++
+	}
+	if n > 0 {
+		w.waiting = slices.Delete(w.waiting, 0, n)
+		w.queue.Add(-int32(n))
 	}
 }
 
@@ -99,15 +127,8 @@ func (w *writeback) wrote(f *File, off, length int64) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if f.pieces.bytes == nil {
-		f.pieces.bytes = map[int64]int64{}
-	}
-	for length > 0 {
-		n := min(length, pieceSize-off%pieceSize)
-		f.pieces.bytes[off/pieceSize] += n
-		off, length = off+n, length-n
-		w.dirty.Add(n)
-	}
+	f.pieces.add(off, length)
+	w.dirty.Add(length)
 	if !f.pieces.queued {
 		f.pieces.queued = true
 		w.files = append(w.files, f)
@@ -115,65 +136,129 @@ func (w *writeback) wrote(f *File, off, length int64) {
 	w.work()
 }
 
-// work starts workers if there is much to write out. mu is held.
+// work starts writers if there is much to write out. mu is held.
 func (w *writeback) work() {
-	for w.busy < pieces && len(w.files) > 0 && w.dirty.Load() > w.limit.Load()/2 {
-		f, piece, bytes := w.next()
+	for w.busy < writers && len(w.files) > 0 && w.dirty.Load() > w.limit.Load()/2 && !w.resting() {
+		f, b := w.next()
 		if f == nil {
 			return
 		}
-		if w.busy++; w.busy == 1 {
-			w.rate.since = time.Now()
-		}
-		w.wg.Go(func() { w.worker(f, piece, bytes) })
+		w.begins()
+		w.wg.Go(func() { w.writer(f, b) })
 	}
 }
 
-// next takes a piece, of the files in turn. mu is held.
-func (w *writeback) next() (*File, int64, int64) {
+// resting reports that nothing should be written out now: a disk that empties its cache takes
+// nothing meanwhile, and who gives it something waits with the lock of a folio in hand. mu is held.
+func (w *writeback) resting() bool { return w.flushes > 0 && w.dirty.Load() < w.limit.Load() }
+
+func (w *writeback) begins() {
+	if w.busy++; w.busy == 1 {
+		w.rate.since = time.Now()
+	}
+}
+
+func (w *writeback) ends() {
+	if w.busy--; w.busy == 0 {
+		w.rate.took += time.Since(w.rate.since)
+	}
+	w.admit()
+}
+
+// next takes a batch, of the files in turn. mu is held.
+func (w *writeback) next() (*File, []piece) {
 	for len(w.files) > 0 {
 		f := w.files[0]
 		w.files = w.files[1:]
-		f.pieces.queued = false
-		for piece, bytes := range f.pieces.bytes {
-			delete(f.pieces.bytes, piece)
-			if len(f.pieces.bytes) > 0 {
-				f.pieces.queued = true
-				w.files = append(w.files, f)
-			}
-			return f, piece, bytes
+		b := f.pieces.batch()
+		if f.pieces.queued = f.pieces.any(); f.pieces.queued {
+			w.files = append(w.files, f)
+		}
+		if len(b) > 0 {
+			return f, b
 		}
 	}
-	return nil, 0, 0
+	return nil, nil
 }
 
-// worker writes pieces out until there is little left.
-func (w *writeback) worker(f *File, piece, bytes int64) {
-	for {
-		_ = f.writeOut(piece*pieceSize, pieceSize) // a failure is the store's
+// writer writes batches out until there is little left.
+func (w *writeback) writer(f *File, b []piece) {
+	for f != nil {
+		_ = f.writeOutBatch(b) // a failure is the store's
 		w.mu.Lock()
-		w.ended(bytes)
-		if w.s.Failed() != nil || w.dirty.Load() <= w.limit.Load()/4 {
+		w.ended(bytesOf(b))
+		if w.s.Failed() != nil || w.dirty.Load() <= w.limit.Load()/4 || w.resting() {
 			f = nil
 		} else {
-			f, piece, bytes = w.next()
+			f, b = w.next()
 		}
 		if f == nil {
-			if w.busy--; w.busy == 0 {
-				w.rate.took += time.Since(w.rate.since)
-			}
-			w.room.Broadcast()
-			w.mu.Unlock()
-			return
+			w.ends()
 		}
 		w.mu.Unlock()
 	}
 }
 
+// pace writes out what a file has in the page cache before a flush of the whole file, in batches as
+// for room, so that those who write meanwhile wait no longer than at any other time: the kernel
+// would have all of it under way at once. What they write meanwhile is written out in turn, but not
+// for ever, and what a batch or two hold is left to the flush. It returns the bytes that are left.
+func (w *writeback) pace(f *File) int64 {
+	for range paceRounds {
+		all := w.take(f)
+		if writesOf(all) <= 2*batchWrites {
+			return bytesOf(all)
+		}
+		if left := w.writeOutAll(f, all); left > 0 {
+			return left // the store has failed
+		}
+	}
+	return bytesOf(w.take(f))
+}
+
+// flush does a flush of a whole file.
+func (w *writeback) flush(do func() error) error {
+	w.count(1)
+	defer w.count(-1)
+	return do()
+}
+
+func (w *writeback) count(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.flushes += n
+	w.work()
+}
+
+// writeOutAll returns the bytes that it has not written out, as the store has failed.
+func (w *writeback) writeOutAll(f *File, all []piece) int64 {
+	var wg sync.WaitGroup
+	w.mu.Lock()
+	for range writers {
+		w.begins()
+		wg.Go(func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			for len(all) > 0 && w.s.Failed() == nil {
+				b := all[:batchLength(all)]
+				all = all[len(b):]
+				w.mu.Unlock()
+				_ = f.writeOutBatch(b) // a failure is the store's
+				w.mu.Lock()
+				w.ended(bytesOf(b))
+			}
+			w.ends()
+		})
+	}
+	w.mu.Unlock()
+	wg.Wait()
+	return bytesOf(all)
+}
+
 // ended counts bytes that are flushed, or that will never be. mu is held.
 func (w *writeback) ended(bytes int64) {
 	w.dirty.Add(-bytes)
-	w.room.Broadcast()
+	defer w.admit()
 	if w.busy == 0 {
 		return // a flush of its own: most of its time may be the journal's
 	}
@@ -198,18 +283,14 @@ func (w *writeback) ended(bytes int64) {
 func (w *writeback) has(f *File) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(f.pieces.bytes) > 0
+	return f.pieces.any()
 }
 
 // take hands what a file has in the page cache to a flush of the whole file.
-func (w *writeback) take(f *File) (bytes int64) {
+func (w *writeback) take(f *File) []piece {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, n := range f.pieces.bytes {
-		bytes += n
-	}
-	clear(f.pieces.bytes)
-	return bytes
+	return f.pieces.all()
 }
 
 // flushed is the end of that flush, whatever came of it.
@@ -219,36 +300,6 @@ func (w *writeback) flushed(bytes int64) {
 		w.ended(bytes)
 		w.mu.Unlock()
 	}
-}
-
-// writeOut writes a range of a file to the disk and waits for it. Unlike Sync it neither writes
-// what is needed to find the data again nor empties the disk's own cache: it makes room, no
-// promise. A failure is final, as for Sync: the kernel reports a lost page once, and it has just
-// done so (R12).
-func (f *File) writeOut(off, length int64) error {
-	err := f.writeRange(off, length)
-	if err != nil && !errors.Is(err, os.ErrClosed) {
-		f.s.fail(err)
-	}
-	return err
-}
-
-func (f *File) writeRange(off, length int64) error {
-	if err := f.s.fault(FaultWriteback, f.path, off, length); err != nil {
-		return classify("writeback", f.path, err)
-	}
-	const all = unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WRITE | unix.SYNC_FILE_RANGE_WAIT_AFTER
-	err := f.control(func(fd int) error { return unix.SyncFileRange(fd, off, length, all) })
-	switch {
-	case err == nil, errors.Is(err, os.ErrClosed):
-		return err
-	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ESPIPE), errors.Is(err, unix.EPERM):
-		if err := f.control(unix.Fdatasync); err != nil { // a kernel or a seccomp profile without the call
-			return fmt.Errorf("writeback of %s: %w", f.path, err)
-		}
-		return nil
-	}
-	return classify("writeback", f.path, err)
 }
 
 // Unflushed is what of a backing volume is in the page cache and not on the disk.
