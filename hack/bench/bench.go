@@ -47,6 +47,7 @@ const (
 	sysTgt        = "tgt"
 	sysQSD        = "qsd"
 	sysQSDTLS     = "qsd_tls"
+	sysBaseTmpFS  = "base_tmpfs"
 	sysHops       = "hops"
 	sysHopsTLS    = "hops_tls"
 )
@@ -142,6 +143,8 @@ func (b *bench) pair(ctx context.Context, name string) (*rig.Pair, error) {
 		o.FS, o.Size = rig.TmpFS, 2*b.o.size+256<<20
 	case sysBase:
 		o.Binary = b.baseBin
+	case sysBaseTmpFS:
+		o.Binary, o.FS, o.Size = b.baseBin, rig.TmpFS, 2*b.o.size+256<<20
 	default:
 		return nil, fmt.Errorf("bench: no pair %q", name)
 	}

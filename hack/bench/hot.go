@@ -36,7 +36,7 @@ func hotCases() (list []testCase) {
 		hotCase("randread_16k_qd16", "", false, load.Workload{Reads: 100, Block: 16 << 10, Depth: 16}, sysDefault, sysTgt, sysQSD),
 		hotCase("mirrored_write_16k_qd16", "", false, load.Workload{Block: 16 << 10, Depth: 16}, sysDefault, sysUnmirrored, sysTgt, sysQSD),
 		hotCase("seqread_1m_qd4", "", true, load.Workload{Reads: 100, Block: 1 << 20, Depth: 4, Sequential: true}, sysDefault, sysTgt, sysQSD),
-		hotCase("mirrored_seqwrite_1m_qd4", "", true, load.Workload{Block: 1 << 20, Depth: 4, Sequential: true}, sysDefault, sysUnmirrored, sysTgt, sysQSD),
+		hotCase("mirrored_seqwrite_1m_qd4", "", true, load.Workload{Block: 1 << 20, Depth: 4, Sequential: true}, sysDefault, sysUnmirrored, sysTgt, sysQSD, sysHopsTLS),
 		hotCase("fua_qd1", "", false, load.Workload{Block: 4096, Depth: 1, FUA: true}, sysDefault, sysUnmirrored, sysQSD),
 		hotCase("fua_qd64", "", true, load.Workload{Block: 4096, Depth: 64, FUA: true}, sysDefault, sysUnmirrored, sysQSD),
 		hotCase("write_and_flush_qd1", "", false, load.Workload{Block: 4096, Depth: 1, Flush: true}, sysDefault, sysUnmirrored, sysTgt, sysQSD),

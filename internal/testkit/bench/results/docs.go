@@ -132,7 +132,8 @@ type table struct {
 
 var tables = []table{
 	{name: "write", prefix: []string{"mirrored_write_4k_qd1", "mirrored_write_4k_qd4", "mirrored_write_4k_qd16", "mirrored_write_4k_qd32", "mirrored_write_4k_qd128", "mtls_to_plain"},
-		without: []string{"luns", "sessions"}},
+		without: []string{"luns", "sessions", "10m"}},
+	{name: "long", prefix: []string{"mirrored_write_4k_qd16_10m"}, values: true, apart: true},
 	{name: "durable", prefix: []string{"fua", "write_and_flush", "first_write", "partner_lost_qd", "write_during_resync", "write_during_scrub"}},
 	{name: "read", prefix: []string{"randread_4k_qd", "cached_read"}, without: []string{"cold", "5ms"}},
 	{name: "shapes", prefix: []string{"mixed", "randread_16k", "mirrored_write_16k", "seqread", "mirrored_seqwrite", "mirrored_write_4k_qd32_4_luns",
