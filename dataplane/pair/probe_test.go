@@ -66,6 +66,19 @@ func TestProbeThatIsPassedOverIsRepeated(t *testing.T) {
 	}
 }
 
+// Disks that stopped for one reason come back a moment apart, and then one may have more to write
+// out than the other: that is no reason to leave.
+func TestDiskThatComesBackMayWriteOut(t *testing.T) {
+	r, probe := hung(t, true)
+	r.recv(&Msg{Type: MsgFlushAck, ID: probe.ID, Result: scsi.OK})
+	if r.live(r.m.prompt()+writeOut/2, r.probes); r.m.leave.why != "" {
+		t.Fatal("the disk here has had no time to write out what its page cache has")
+	}
+	if r.live(writeOut, r.probes); r.m.leave.why == "" {
+		t.Fatal("the peer's disk is well, and a node whose disk does nothing stays")
+	}
+}
+
 // A node of 0.1.0 would begin one more flush of a disk that has stopped.
 func TestProbeIsNotRepeatedForAnEarlierRelease(t *testing.T) {
 	r, _ := hung(t, false)

@@ -120,7 +120,8 @@ func (m *Machine) tickOps(now int64) {
 
 // prober asks a disk whether it is at work, again and again: it has to take a block durably. Only a
 // disk that answers promptly for a while counts, because disks that stopped for one reason come
-// back together, and not at one instant.
+// back together, and not at one instant; and then one of them may first have to write out what its
+// page cache has, and the other one may have none.
 type prober struct {
 	busy  bool
 	at    int64  // when the probe under way was asked for
@@ -139,7 +140,7 @@ func (p *prober) alive(now, prompt int64, ask func()) bool {
 	case now-p.at > prompt:
 		p.since = 0
 	}
-	return p.since != 0 && now-p.since >= prompt
+	return p.since != 0 && now-p.since >= prompt+writeOut
 }
 
 func (p *prober) answered(now, prompt int64) {
@@ -150,6 +151,9 @@ func (p *prober) answered(now, prompt int64) {
 		p.since = now
 	}
 }
+
+// writeOut is how long a disk needs at most for what its page cache has (ns): the store bounds that.
+const writeOut = 250_000_000
 
 // probeLost is how many times as long as a prompt answer takes a probe of the peer's disk is waited
 // for. A probe, or its answer, is passed over by a node that excludes the other, or is at another

@@ -39,7 +39,13 @@ const maxSeeds = 2000
 // All mistakes except those of R15 are played in plain histories, whose disks keep no checksums:
 // the seeds that were found before checksums existed stay useful, and a history in which nothing
 // heals hides less.
-var bugs = plain(slices.Concat(machineBugs, copyBugs, cutBugs))
+var bugs = slices.Concat(plain(slices.Concat(machineBugs, copyBugs, cutBugs)), checkedBugs)
+
+// checkedBugs are looked for in histories with checksums.
+var checkedBugs = []bug{
+	{rule: "R12", name: "a disk that stopped has no time to write out before it counts as stopped", hints: []uint64{8867017930214954404}, file: "slow.go",
+		old: "now-p.since >= prompt+writeOut", new: "now-p.since >= prompt+0*writeOut"},
+}
 
 // withoutR11e is a further mistake for those of R11a that concern sessions to one node. Hosts of
 // the simulator repeat what they give up, and of such a write R11e does not let the first try start
@@ -284,7 +290,7 @@ var machineBugs = []bug{
 	{rule: "R12", name: "a node that does not finish an entry of the log stays a member", file: "owed.go", flags: []string{"-with", "log hangs"},
 		old: "if m.log.working() && now-m.log.selfAt > limit {", new: "if false {"},
 	{rule: "R12", name: "a probe of the peer's disk that is passed over is not repeated", file: "slow.go",
-		flags: []string{"-with", "log hangs,slow link,cut off and the arbiter flaky,partition"}, hints: []uint64{10489776475966641937},
+		flags: []string{"-with", "log hangs,slow link,cut off and the arbiter flaky,partition"}, hints: []uint64{14859769440141821367},
 		old: "m.link.peer.Moves && now-p.at > probeLost*m.prompt()", new: "false"},
 	// Files that are not what the metadata says.
 	{rule: "R12", name: "a node that lacks a file is the source of both that restarted", file: "outside.go", flags: []string{"-with", "lost file,both killed"},
