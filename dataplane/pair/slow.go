@@ -152,7 +152,7 @@ func (p *prober) answered(now, prompt int64) {
 	}
 }
 
-// writeOut is how long a disk needs at most for what its page cache has (ns): the store bounds that.
+// writeOut is how long a disk needs at most for what its page cache has (ns); the store bounds it.
 const writeOut = 250_000_000
 
 // probeLost is how many times as long as a prompt answer takes a probe of the peer's disk is waited

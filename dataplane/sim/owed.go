@@ -53,8 +53,8 @@ func (h *host) checkOwed() {
 		h.owed.asked, h.owed.unclear = 0, max(h.owed.unclear, now)
 		return
 	}
-	// After Dm the disks are asked, which takes a tenth of it if they answer promptly, and they have
-	// to do so until this one would have written out what its page cache had.
+	// After Dm the disks are asked, which takes a tenth of it if they answer promptly, and they
+	// have to do so until this one would have written out what its page cache had.
 	late, clear := now-3*dm/2-backlogMax-grace, now-dm/2-backlogMax-grace
 	peerWell := h.owed.unclear < clear
 	for msg, at := range h.owed.work {
