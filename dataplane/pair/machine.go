@@ -267,6 +267,7 @@ func (m *Machine) SetUnits(now int64, infos []UnitInfo) {
 			}
 			u.owner, u.seq = in.Owner, in.Seq
 			u.starts = unknownStarts(now)
+			m.ownedFurther(u)
 		}
 	}
 	for id, u := range m.units {

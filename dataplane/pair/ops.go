@@ -56,20 +56,44 @@ func (m *Machine) pump(now int64) {
 func (m *Machine) relink(now int64) {
 	for o := range m.eachOp() {
 		switch {
-		case o.stage == stMirror, o.stage == stRepair && m.ops[o.id] != nil:
-			m.sendAgain(m.mirrorMsg(o))
 		case o.stage == stBoth && !o.peerOK:
 			m.send(o.flushMsg())
-		case o.stage == stHealAsk:
-			m.healSend(o)
 		case o.stage == stForward:
 			m.sendAgain(m.forwardMsg(now, o))
 			if o.aborted {
 				m.send(&Msg{Type: MsgForwardAbort, ID: o.id, Front: m.cfg.Incarnation.Nonce})
 			}
+		default:
+			m.askAgain(o)
 		}
 	}
 	m.pathResend()
+}
+
+// askAgain sends again what an owner has asked of the peer for a command.
+func (m *Machine) askAgain(o *Op) {
+	switch {
+	case o.stage == stMirror, o.stage == stRepair && m.ops[o.id] != nil:
+		m.sendAgain(m.mirrorMsg(o))
+	case o.stage == stHealAsk:
+		m.healSend(o)
+	}
+}
+
+// ownedFurther is called when an entry has named an owner of a unit. A lone member executes the
+// commands of every unit, whatever the metadata say, so an entry may come in the midst of them: it
+// takes a unit over that was given to the joiner. The joiner may have known the entry first, and
+// has passed over what this node asked for under the ownership before, as an older owner's (R10).
+func (m *Machine) ownedFurther(u *unit) {
+	if m.phase != Alone {
+		return
+	}
+	for o := range u.ops.all() {
+		if o.began && !o.copy {
+			o.seq = u.seq
+			m.askAgain(o)
+		}
+	}
 }
 
 // dropFrames drops the link before ops end whose frames may be queued: they refer to the ops'

@@ -227,3 +227,23 @@ func TestNobodyElseOwnsAUnitAtReadmission(t *testing.T) {
 	r.m.ResyncObjects(r.now, r.objects())
 	r.sent(MsgFlushAll)
 }
+
+// The joiner may know first that this node has taken a unit over again, and passes over what was
+// mirrored under the ownership before: it is sent again, under the new one.
+func TestAUnitTakenOverWhileCommandsAreAtWork(t *testing.T) {
+	r := joining(t)
+	r.alike()
+	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: B, Seq: 5}})
+	before := r.submit(r.op(scsi.OpWrite, 0, 512))
+	first := r.sent(MsgMirror)
+	r.m.SetUnits(r.now, []UnitInfo{{ID: lun1, Owner: A, Seq: 6}})
+	again := r.sent(MsgMirror)
+	if first.Seq != 5 || again.Seq != 6 || again.ID != first.ID {
+		t.Fatalf("sent under ownership %d, then under %d", first.Seq, again.Seq)
+	}
+	r.mirrorAck(again, scsi.OK)
+	r.stored(scsi.OK)
+	r.ended(before, scsi.OK)
+	r.linkUp() // nothing of it is left to be sent
+	r.notSent(MsgMirror)
+}

@@ -8,9 +8,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// carryOut begins one action of the machine, other than a send.
+// carryOut begins one action of the machine, other than a send. The memory of x is another action's
+// later.
 func (h *host) carryOut(x *pair.Action) {
-	m, w := h.m, h.w
 	switch x.Kind {
 	case pair.ActReply:
 		if a := h.attempts[x.Op]; a != nil {
@@ -26,6 +26,37 @@ func (h *host) carryOut(x *pair.Action) {
 		} else {
 			h.write(x.Op, x.Durable)
 		}
+	case pair.ActCompare:
+		h.starts(x.Op)
+		h.compare(x.Op)
+	case pair.ActCopyRead:
+		h.readBack(x.Op, false)
+	case pair.ActRepairRead:
+		h.readBack(x.Op, true)
+	case pair.ActCopyFree:
+		scribble(x.Op.Buf)
+		x.Op.Buf = nil
+	case pair.ActApply:
+		h.apply(x.Msg, x.Durable)
+	case pair.ActFetch:
+		h.fetch(x.Msg)
+	case pair.ActHeal:
+		h.healBlock(x.Op)
+	case pair.ActAccept:
+		h.accept(x.Op)
+	case pair.ActCompareSum:
+		h.compareSum(x.Msg)
+	case pair.ActEvent:
+		h.w.trace("%v: %s", h.id, x.Text)
+	default:
+		h.carryOutRare(*x)
+	}
+}
+
+// carryOutRare is carryOut for what is rare: what it leaves for later may refer to x.
+func (h *host) carryOutRare(x pair.Action) {
+	m, w := h.m, h.w
+	switch x.Kind {
 	case pair.ActProbe:
 		h.whenRoom(blockSize, true, func() {
 			h.io(ioWrite, 200*us, 15*ms, func(func() bool) {}, func(res scsi.Result) {
@@ -41,18 +72,6 @@ func (h *host) carryOut(x *pair.Action) {
 			f(int(o.LUN[0]) - 1)
 		}
 		h.flushing([]pair.LUNID{o.LUN}, x.Durable, func(res scsi.Result) { m.StoreDone(h.clock(), o, res) })
-	case pair.ActCompare:
-		h.starts(x.Op)
-		h.compare(x.Op)
-	case pair.ActCopyRead:
-		h.readBack(x.Op, false)
-	case pair.ActRepairRead:
-		h.readBack(x.Op, true)
-	case pair.ActCopyFree:
-		scribble(x.Op.Buf)
-		x.Op.Buf = nil
-	case pair.ActApply:
-		h.apply(x.Msg, x.Durable)
 	case pair.ActPeerFlush:
 		msg, link, over := x.Msg, h.linkN, h.owes(x.Msg)
 		done := h.forPeer(func(m *pair.Machine, res scsi.Result) {
@@ -64,14 +83,6 @@ func (h *host) carryOut(x *pair.Action) {
 			break
 		}
 		h.flushing([]pair.LUNID{msg.LUN}, msg.Flags&pair.FlagSums != 0, done)
-	case pair.ActFetch:
-		h.fetch(x.Msg)
-	case pair.ActHeal:
-		h.healBlock(x.Op)
-	case pair.ActAccept:
-		h.accept(x.Op)
-	case pair.ActCompareSum:
-		h.compareSum(x.Msg)
 	case pair.ActFlushAll:
 		h.flushAll(x.Msg)
 	case pair.ActSaveEpoch:
@@ -91,7 +102,7 @@ func (h *host) carryOut(x *pair.Action) {
 			}
 		}, func() { m.EpochSaved(h.clock(), e, true) })
 	case pair.ActArbiterGet, pair.ActArbiterCAS:
-		w.arb.call(h, *x)
+		w.arb.call(h, x)
 	case pair.ActAppend:
 		h.appendEntry(x.Index, x.Meta, x.Joining)
 	case pair.ActShow:
@@ -161,8 +172,6 @@ func (h *host) carryOut(x *pair.Action) {
 		h.proveHosts()
 	case pair.ActDropLink:
 		w.net.drop("node " + h.id.String() + ": " + x.Text)
-	case pair.ActEvent:
-		w.trace("%v: %s", h.id, x.Text)
 	}
 }
 

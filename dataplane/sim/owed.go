@@ -17,6 +17,7 @@ type owed struct {
 	moved    int64               // the disk finished something
 	unclear  int64               // the link was not well, or a disk other than this node's
 	unsure   int64               // the same, of this node's disk
+	excluded uint64              // so often this node has excluded its partner for slowness
 }
 
 // grace is what a turn of the loop may add.
@@ -48,6 +49,7 @@ func (h *host) checkOwed() {
 	if peer.m == nil || peer.phase != pair.Paired || peer.excluding || peer.frozenNow() || peer.troubled() || !net.up || net.cut != [2]bool{} || net.stuck != [2]bool{} || net.slow != [2]int64{} {
 		h.owed.unclear = max(h.owed.unclear, now+peer.slow+net.slow[0]+net.slow[1])
 	}
+	h.checkExcludes(now, peer)
 	v := h.m.View(now)
 	if v.Phase != pair.Paired || v.Leaving || !v.Agreed {
 		h.owed.asked, h.owed.unclear = 0, max(h.owed.unclear, now)
@@ -67,6 +69,20 @@ func (h *host) checkOwed() {
 	}
 	if at := h.owed.asked; at != 0 && at < late && !v.Excluding && h.owed.unsure < clear && int64(v.LogIndex) < h.owed.index {
 		h.w.fail("R9: node %v waits for its partner's answer to an entry for longer than Dm", h.id)
+	}
+}
+
+// checkExcludes judges a node that excludes its partner for slowness: the partner has something to
+// finish, or its disk was not well. What it has passed over it never answers, and no exclusion is
+// needed for that.
+func (h *host) checkExcludes(now int64, peer *host) {
+	n := h.m.Stats.SlowExcludes
+	if n == h.owed.excluded {
+		return
+	}
+	h.owed.excluded = n
+	if h.owed.unclear < now-h.w.shape.mirrorMax && len(peer.owed.work) == 0 && peer.owed.append == 0 {
+		h.w.fail("R12: node %v excludes its partner for slowness, and the partner has nothing to finish", h.id)
 	}
 }
 

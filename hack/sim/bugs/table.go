@@ -134,6 +134,8 @@ var machineBugs = []bug{
 		old: "if u.atWork(q) > 0 || m.heldBefore(u, q) {", new: "if m.heldBefore(u, q) {"},
 	{rule: "R10", name: "two owners after a long transfer", hints: []uint64{14306495361677200361}, file: "quiesce.go", seeds: 8000, flags: []string{"-with", "data stuck,stop"},
 		old: "case !q.quiet:", new: "case !q.quiet || !q.changes:"},
+	{rule: "R10", name: "a joiner passes over what was under way when its LUN was taken over", file: "ops.go", seeds: 8000,
+		old: "\t\t\to.seq = u.seq\n\t\t\tm.askAgain(o)\n", new: ""},
 	{rule: "R11a", name: "no path switch, and held commands continue", file: "late.go", seeds: 8000, hints: []uint64{2941324039126856064}, flags: []string{"-with", "session lost,slow link,stop"},
 		old: "case !o.remote && !o.internal() && !m.pathHere(now, o):", new: "case false:",
 		more: []mutate.Edit{{File: "late.go", Old: "\t\to.stray = true\n", New: "\t\to.stray = false\n"}}},
