@@ -31,7 +31,7 @@ func events() int {
 var _ = Describe("a load on a worker", Ordered, func() {
 	o := &ordeal{}
 	BeforeAll(func(ctx SpecContext) {
-		o.r, o.w = newWorkerRig(ctx, "failover", twoNetworks)
+		o.r, o.w = newWorkerRig(ctx, "failover", twoNetworks, supervised)
 		o.begin(ctx)
 	})
 	AfterEach(func() { tellFailure(o.w) })
@@ -79,18 +79,29 @@ var _ = Describe("a load on a worker", Ordered, func() {
 		})
 	})
 
+	// As soon as the supervisor has said that the process has ended, the other node takes over.
+	It("continues when the owner's process crashes, without waiting for the lease", Label("smoke"), func(ctx SpecContext) {
+		repeat(events(), func() bool {
+			Expect(o.r.pair.WaitSupervisors(ctx)).To(Succeed())
+			i := o.owner(ctx)
+			counted := o.event(ctx, "process of owner "+harness.Names[i]+" crashed", &results.Pause.OwnerCrashed, killedBound, func() error { return o.r.pair.Crash(i) })
+			o.settled(ctx)
+			return counted
+		})
+	})
+
 	It("10: continues when the owner falls silent", hazard(10), func(ctx SpecContext) {
 		repeat(events(), func() bool {
 			i := o.owner(ctx)
-			DeferCleanup(func() { _ = o.r.net.heal(i); _ = o.r.pair.Signal(i, syscall.SIGCONT) })
+			DeferCleanup(func() { _ = o.r.net.heal(i); _ = o.r.pair.SignalProcess(i, syscall.SIGCONT) })
 			counted := o.event(ctx, "owner "+harness.Names[i]+" silent", &results.Pause.OwnerSilent, silentBound, func() error {
 				if err := o.r.net.silence(i, "portal", "cross", "inter"); err != nil {
 					return err
 				}
-				return o.r.pair.Signal(i, syscall.SIGSTOP) // its arbiter is a file, which it reaches without the network
+				return o.r.pair.SignalProcess(i, syscall.SIGSTOP) // its arbiter is a file, which it reaches without the network
 			})
 			Expect(o.r.net.heal(i)).To(Succeed())
-			Expect(o.r.pair.Signal(i, syscall.SIGCONT)).To(Succeed())
+			Expect(o.r.pair.SignalProcess(i, syscall.SIGCONT)).To(Succeed())
 			o.settled(ctx)
 			return counted
 		})

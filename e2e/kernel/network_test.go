@@ -18,6 +18,7 @@ const (
 	controlPort = ":3261"
 	linkPort    = ":3262"
 	metricsPort = ":9100"
+	watchPort   = ":3263" // of supervisors
 )
 
 var (
@@ -106,6 +107,14 @@ func (n *network) cut(i int) error {
 func (n *network) restore(i int) error {
 	var own *netns.Namespace
 	return own.Command("ip", "link", "set", bridges[i], "up")
+}
+
+// supervised nodes are started by supervisors, as in the containers of a cluster.
+func supervised(o *harness.Options) {
+	o.Supervisors = true
+	for i := range harness.Names {
+		o.Net.Supervisor[i] = linkIP[i] + watchPort
+	}
 }
 
 // twoNetworks gives each node a portal on both storage networks: four paths.

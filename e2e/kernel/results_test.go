@@ -41,7 +41,8 @@ type findings struct {
 type pauses struct {
 	Steady          float64 `json:"steady"` // nothing happened
 	PlannedTransfer float64 `json:"planned_transfer"`
-	OwnerKilled     float64 `json:"owner_killed"`
+	OwnerKilled     float64 `json:"owner_killed"`  // with its supervisor, as a machine that loses its power
+	OwnerCrashed    float64 `json:"owner_crashed"` // its process alone, which its supervisor reports
 	OwnerSilent     float64 `json:"owner_silent"`
 	OneNetworkCut   float64 `json:"one_network_cut"`
 	BothNetworksCut float64 `json:"both_networks_cut"` // with the time that they were cut
@@ -77,10 +78,10 @@ var _ = ReportAfterSuite("the report", func(r Report) {
 	}
 	p := results.Pause
 	fmt.Printf(`%d specs: %d passed, %d failed, %d skipped; hazards %v; %.0f s
-longest operation, ms: nothing happens %.0f, planned transfer %.0f, owner killed %.0f, owner silent %.0f, one network cut %.0f, both cut %.0f, restart %.0f, fail-back %.0f, node moved %.0f
+longest operation, ms: nothing happens %.0f, planned transfer %.0f, owner killed %.0f, owner crashed %.0f, owner silent %.0f, one network cut %.0f, both cut %.0f, restart %.0f, fail-back %.0f, node moved %.0f
 operations %d, I/O errors %d, lost writes %d; events not counted because the machine starved %d
 `, results.Specs, results.Passed, results.Failed, results.Skipped, results.Hazards, results.Seconds,
-		p.Steady, p.PlannedTransfer, p.OwnerKilled, p.OwnerSilent, p.OneNetworkCut, p.BothNetworksCut, p.TargetRestart, p.FailBack, p.NodeMoved,
+		p.Steady, p.PlannedTransfer, p.OwnerKilled, p.OwnerCrashed, p.OwnerSilent, p.OneNetworkCut, p.BothNetworksCut, p.TargetRestart, p.FailBack, p.NodeMoved,
 		results.Operations, results.IOErrors, results.LostWrites, results.Starved)
 })
 
