@@ -3,7 +3,9 @@ package node
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/store"
+	"github.com/gemel-storage/gemel/internal/testkit/reflinked"
 )
 
 // Room for an object is refused by one node: the object is not there, and both go on.
@@ -85,4 +88,49 @@ func TestGrowALongerFile(t *testing.T) {
 			t.Errorf("to %d: %v, %v", to, a, err)
 		}
 	}
+}
+
+// fillDisk leaves no block and no inode of a filesystem.
+func fillDisk(t *testing.T, dir string) {
+	t.Helper()
+	for n := int64(64 << 20); n >= 4096; n /= 2 {
+		for i := 0; ; i++ {
+			f, err := os.Create(filepath.Join(dir, fmt.Sprintf("filler-%d-%d", n, i)))
+			if err == nil {
+				err = errors.Join(syscall.Fallocate(int(f.Fd()), 0, 0, n), f.Close())
+			}
+			if errors.Is(err, syscall.ENOSPC) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A node whose disk was filled, by others or by its own LUNs, comes back as after any stop: what is
+// allocated can be overwritten, and what the filesystem can do is found out without space.
+func TestStartOnAFullDisk(t *testing.T) {
+	disk := reflinked.Dir(t, 320*mib)
+	p := newTestPair(t)
+	p.cfg[1].StateDir = filepath.Join(disk, "b")
+	p.startBoth()
+	_, m := p.lun(4*mib, "b")
+	d := p.device(m)
+	p.write(d, 0, 1)
+	p.clean()
+	p.end(1)
+	fillDisk(t, disk)
+	if f, err := os.CreateTemp(filepath.Join(disk, "b", "volumes", "default", "luns"), "x"); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("a file can be made: %v, %v", f, err)
+	}
+	p.write(d, 0, 2)
+	p.start(1)
+	p.inSync()
+	if v := p.nodes[1].store.Default(); !v.Reflink() || !v.Births() {
+		t.Errorf("extents are shared: %v, births are kept: %v", v.Reflink(), v.Births())
+	}
+	p.write(d, 0, 3)
+	p.clean()
 }

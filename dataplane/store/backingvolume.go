@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -103,7 +104,7 @@ func (v *BackingVolume) prepare(opts Options) (err error) {
 		return err
 	}
 	if !opts.NoReflink {
-		if v.reflink, err = probeReflink(v.folder(kindLUN)); err != nil {
+		if v.reflink, err = probeReflink(v.folder(kindLUN), cmp.Or(v.lock, v.s.lock)); err != nil {
 			return fmt.Errorf("probing for reflink: %w", err)
 		}
 	}

@@ -42,14 +42,14 @@ func (v *BackingVolume) Births() bool { return v.births }
 // there are.
 func probeBirths(dir string) error {
 	f, err := os.CreateTemp(dir, "probe-*"+tmpSuffix)
-	if err != nil {
-		return err
+	if err == nil {
+		defer func() { f.Close(); os.Remove(f.Name()) }()
+		err = setBorn(f, NoBirth)
 	}
-	defer func() { f.Close(); os.Remove(f.Name()) }()
-	if err := setBorn(f, NoBirth); !noSpace(err) {
-		return err
+	if noSpace(err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 func setBorn(f *os.File, born uint64) error {

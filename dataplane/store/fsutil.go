@@ -71,8 +71,17 @@ func removeLeftovers(dir string, keep ...string) error {
 	return nil
 }
 
-// probeReflink tries FICLONE in dir.
-func probeReflink(dir string) (bool, error) {
+// probeReflink tries FICLONE in dir. A full disk must not keep the node from starting: it can read,
+// delete, overwrite and be resynced. There a file of the same filesystem tells.
+func probeReflink(dir string, there *os.File) (bool, error) {
+	shares, err := tryReflink(dir)
+	if noSpace(err) {
+		return fd.With(there, sharesExtents) == nil, nil
+	}
+	return shares, err
+}
+
+func tryReflink(dir string) (bool, error) {
 	src, err := os.CreateTemp(dir, "probe-*"+tmpSuffix)
 	if err != nil {
 		return false, err
@@ -84,12 +93,21 @@ func probeReflink(dir string) (bool, error) {
 	}
 	defer func() { dst.Close(); os.Remove(dst.Name()) }()
 	if _, err := src.Write(make([]byte, 4096)); err != nil {
-		// A full disk must not keep the node from starting: it can still read, delete and be
-		// resynced.
-		if errors.Is(err, unix.ENOSPC) {
-			return false, nil
-		}
 		return false, err
 	}
-	return unix.IoctlFileClone(int(dst.Fd()), int(src.Fd())) == nil, nil
+	err = unix.IoctlFileClone(int(dst.Fd()), int(src.Fd()))
+	if noSpace(err) {
+		return false, err
+	}
+	return err == nil, nil
+}
+
+// sharesExtents asks for a clone of a range onto itself, which changes nothing: filesystems that
+// share extents refuse the range (EINVAL), the others the request.
+func sharesExtents(d int) error {
+	err := unix.IoctlFileCloneRange(d, &unix.FileCloneRange{Src_fd: int64(d), Src_length: 4096})
+	if errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	return err
 }
