@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -82,7 +83,7 @@ func (w *world) compareLists() {
 	var lists [2]string
 	for i, client := range w.caller.clients {
 		ctx, cancel := context.WithTimeout(context.Background(), callTry)
-		got, err := client.ListLUNs(ctx, &targetv1.ListLUNsRequest{})
+		got, err := client.ListLUNs(ctx, &targetv1.ListLUNsRequest{}, grpc.WaitForReady(true)) // the node may just have started
 		cancel()
 		if err != nil {
 			w.fail("node %s lists no LUNs: %v", name(i), err)

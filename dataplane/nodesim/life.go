@@ -18,6 +18,7 @@ import (
 
 	"github.com/gemel-storage/gemel/dataplane/node"
 	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/store"
 	"github.com/gemel-storage/gemel/dataplane/work"
 )
 
@@ -255,6 +256,10 @@ func (m *machine) keep() {
 				break
 			}
 			m.w.trace("node %s does not start: %v", name(m.i), err)
+			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, store.ErrNoSpace) {
+				m.w.fail("node %s does not start without room for more files: %v", name(m.i), err)
+				return
+			}
 			if again && m.w.isQuiet() {
 				m.w.fail("node %s does not start: %v", name(m.i), err)
 				return

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -104,7 +103,7 @@ func (v *BackingVolume) prepare(opts Options) (err error) {
 		return err
 	}
 	if !opts.NoReflink {
-		if v.reflink, err = probeReflink(v.folder(kindLUN), cmp.Or(v.lock, v.s.lock)); err != nil {
+		if v.reflink, err = v.probeReflink(); err != nil {
 			return fmt.Errorf("probing for reflink: %w", err)
 		}
 	}
@@ -113,7 +112,7 @@ func (v *BackingVolume) prepare(opts Options) (err error) {
 	}
 	err = errNoBirths
 	if !opts.NoBirths {
-		err = probeBirths(v.folder(kindLUN))
+		err = v.probeBirths()
 	}
 	if v.births = err == nil; !v.births {
 		v.s.log.Warn("the filesystem does not support extended user attributes; images of deleted objects cannot be identified and are set aside instead of removed",

@@ -38,18 +38,25 @@ const FaultAside = "aside"
 // users.
 func (v *BackingVolume) Births() bool { return v.births }
 
-// probeBirths tries an extended attribute in dir. A full disk does not say whether there are any:
-// there are.
-func probeBirths(dir string) error {
-	f, err := os.CreateTemp(dir, "probe-*"+tmpSuffix)
-	if err == nil {
-		defer func() { f.Close(); os.Remove(f.Name()) }()
-		err = setBorn(f, NoBirth)
+// probeBirths finds out whether there are extended attributes. A full disk does not say: there are.
+func (v *BackingVolume) probeBirths() (err error) {
+	if err = v.roomForProbe(); err == nil {
+		err = tryBirths(v.folder(kindLUN))
 	}
 	if noSpace(err) {
 		return nil
 	}
 	return err
+}
+
+// tryBirths tries an extended attribute in dir.
+func tryBirths(dir string) error {
+	f, err := os.CreateTemp(dir, "probe-*"+tmpSuffix)
+	if err != nil {
+		return err
+	}
+	defer func() { f.Close(); os.Remove(f.Name()) }()
+	return setBorn(f, NoBirth)
 }
 
 func setBorn(f *os.File, born uint64) error {

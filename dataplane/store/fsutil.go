@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -71,16 +72,24 @@ func removeLeftovers(dir string, keep ...string) error {
 	return nil
 }
 
-// probeReflink tries FICLONE in dir. A full disk must not keep the node from starting: it can read,
-// delete, overwrite and be resynced. There a file of the same filesystem tells.
-func probeReflink(dir string, there *os.File) (bool, error) {
-	shares, err := tryReflink(dir)
+// probeReflink finds out whether files share extents. A full disk must not keep the node from
+// starting: it can read, delete, overwrite and be resynced. There a file that is there tells.
+func (v *BackingVolume) probeReflink() (shares bool, err error) {
+	if err = v.roomForProbe(); err == nil {
+		shares, err = tryReflink(v.folder(kindLUN))
+	}
 	if noSpace(err) {
-		return fd.With(there, sharesExtents) == nil, nil
+		return fd.With(cmp.Or(v.lock, v.s.lock), sharesExtents) == nil, nil
 	}
 	return shares, err
 }
 
+// roomForProbe is where a test says that there is none for one more file.
+func (v *BackingVolume) roomForProbe() error {
+	return v.s.fault(FaultCreate, filepath.Join(v.rel, string(kindLUN), "probe"), 0, 0)
+}
+
+// tryReflink tries FICLONE in dir.
 func tryReflink(dir string) (bool, error) {
 	src, err := os.CreateTemp(dir, "probe-*"+tmpSuffix)
 	if err != nil {

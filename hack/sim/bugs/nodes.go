@@ -31,6 +31,8 @@ var nodeBugs = []bug{
 		old: "\t\tn.run.lastTick.Store(now)\n", new: "\t\tn.run.lastTick.Store(now)\n\t\t_ = n.store.Default().Probe()\n"},
 	{player: nodes, rule: "R13", name: "a LUN without space for its file ends its node", file: "node/publish.go", flags: shaped("full disks"), seeds: 10,
 		old: "(errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrNoSpace))", new: "false"},
+	{player: nodes, rule: "R13", name: "a node without room for one more file does not start", file: "store/fsutil.go", flags: shaped("full disks"), seeds: 20,
+		old: "\tif noSpace(err) {\n\t\treturn fd.With(", new: "\tif false {\n\t\treturn fd.With("},
 	{player: nodes, rule: "R12", name: "a node that has left does not end its process", file: "node/leave.go", flags: shaped("disk fails"), seeds: 10,
 		old: "why != \"\" && ctx.Err() == nil {", new: "why != \"\" && ctx.Err() == nil && n.run.stopping.Load() {"},
 	{player: nodes, rule: "R10", name: "an orderly stop waits for a transfer that cannot end", file: "node/stop.go", flags: shaped("stops"), seeds: 20,
