@@ -18,7 +18,6 @@ import (
 
 	"github.com/gemel-storage/gemel/dataplane/node"
 	"github.com/gemel-storage/gemel/dataplane/pair"
-	"github.com/gemel-storage/gemel/dataplane/store"
 	"github.com/gemel-storage/gemel/dataplane/work"
 )
 
@@ -256,7 +255,7 @@ func (m *machine) keep() {
 				break
 			}
 			m.w.trace("node %s does not start: %v", name(m.i), err)
-			if errors.Is(err, syscall.ENOSPC) || errors.Is(err, store.ErrNoSpace) {
+			if errors.Is(err, syscall.ENOSPC) {
 				m.w.fail("node %s does not start without room for more files: %v", name(m.i), err)
 				return
 			}
