@@ -17,17 +17,19 @@ const (
 	// unflushedTime is how long a flush of everything takes at the bound.
 	unflushedTime = 250 * time.Millisecond
 	// The bound stays between these, in bytes: a disk that writes nothing for a moment must not
-	// stop writers for good, and memory is other processes', too.
+	// stop writers for good; and a disk that is fast may be slow the next moment, as one is whose
+	// burst credits are used up, and then has to write all of it at that speed. At 12 MiB/s it
+	// takes half of Dm. The bound of a disk that has not been seen under pressure is the upper one.
 	unflushedMin = 8 << 20
-	unflushedMax = 256 << 20
-	// unflushedStart is the bound of a disk that has not been seen to write under pressure yet.
-	unflushedStart = 32 << 20
+	unflushedMax = 32 << 20
 	// writers is how many batches are written out side by side.
 	writers = 2
-	// paceRounds bounds how often a flush writes out what was written meanwhile.
+	// paceRounds bounds how often a flush writes out what was written meanwhile, and paceTime for
+	// how long: a disk that takes longer is not given still more.
 	paceRounds = 4
-	// rateEvery is how much time at work one sample of the rate covers.
-	rateEvery = 100 * time.Millisecond
+	paceTime   = 2 * unflushedTime
+	// lookEvery is how many bytes are written before the disk is looked at again.
+	lookEvery = 1 << 20
 )
 
 // writeback bounds what is not flushed of one backing volume.
@@ -47,14 +49,7 @@ type writeback struct {
 	busy    int       // writers
 	flushes int       // of whole files, that are under way
 	rate    rate
-}
-
-// rate is what the disk writes out, in bytes a second, seen only while it has enough to do.
-type rate struct {
-	perSecond float64
-	bytes     int64
-	since     time.Time // a writer has been busy since
-	took      time.Duration
+	unseen  int64 // bytes written since the disk was looked at
 }
 
 // waiter is a write that waits for room.
@@ -67,7 +62,7 @@ var waiters = sync.Pool{New: func() any { return &waiter{ready: make(chan bool, 
 
 func newWriteback(s *Store) *writeback {
 	w := &writeback{s: s}
-	w.limit.Store(unflushedStart)
+	w.limit.Store(unflushedMax)
 	return w
 }
 
@@ -91,6 +86,7 @@ func (w *writeback) wait(bytes int64) {
 			w.mu.Unlock()
 			return
 		}
+		w.look()
 		w.work()
 		if w.busy == 0 {
 			w.mu.Unlock()
@@ -129,6 +125,9 @@ func (w *writeback) wrote(f *File, off, length int64) {
 	defer w.mu.Unlock()
 	f.pieces.add(off, length)
 	w.dirty.Add(length)
+	if w.unseen += length; w.unseen >= lookEvery { // reading the clock costs as much as the rest
+		w.look()
+	}
 	if !f.pieces.queued {
 		f.pieces.queued = true
 		w.files = append(w.files, f)
@@ -144,6 +143,7 @@ func (w *writeback) work() {
 			return
 		}
 		w.begins()
+		w.rate.out += bytesOf(b)
 		w.wg.Go(func() { w.writer(f, b) })
 	}
 }
@@ -154,13 +154,13 @@ func (w *writeback) resting() bool { return w.flushes > 0 && w.dirty.Load() < w.
 
 func (w *writeback) begins() {
 	if w.busy++; w.busy == 1 {
-		w.rate.since = time.Now()
+		w.rate.begin(time.Now())
 	}
 }
 
 func (w *writeback) ends() {
 	if w.busy--; w.busy == 0 {
-		w.rate.took += time.Since(w.rate.since)
+		w.rate.end(time.Now())
 	}
 	w.admit()
 }
@@ -194,6 +194,8 @@ func (w *writeback) writer(f *File, b []piece) {
 		}
 		if f == nil {
 			w.ends()
+		} else {
+			w.rate.out += bytesOf(b)
 		}
 		w.mu.Unlock()
 	}
@@ -204,7 +206,8 @@ func (w *writeback) writer(f *File, b []piece) {
 // would have all of it under way at once. What they write meanwhile is written out in turn, but not
 // for ever, and what a batch or two hold is left to the flush. It returns the bytes that are left.
 func (w *writeback) pace(f *File) int64 {
-	for range paceRounds {
+	begun := time.Now()
+	for n := 0; n < paceRounds && time.Since(begun) < paceTime; n++ {
 		all := w.take(f)
 		if writesOf(all) <= 2*batchWrites {
 			return bytesOf(all)
@@ -242,6 +245,7 @@ func (w *writeback) writeOutAll(f *File, all []piece) int64 {
 			for len(all) > 0 && w.s.Failed() == nil {
 				b := all[:batchLength(all)]
 				all = all[len(b):]
+				w.rate.out += bytesOf(b)
 				w.mu.Unlock()
 				_ = f.writeOutBatch(b) // a failure is the store's
 				w.mu.Lock()
@@ -258,24 +262,26 @@ func (w *writeback) writeOutAll(f *File, all []piece) int64 {
 // ended counts bytes that are flushed, or that will never be. mu is held.
 func (w *writeback) ended(bytes int64) {
 	w.dirty.Add(-bytes)
-	defer w.admit()
-	if w.busy == 0 {
-		return // a flush of its own: most of its time may be the journal's
+	if w.busy > 0 { // a flush of its own is no measure: most of its time may be the journal's
+		w.rate.wrote(bytes, time.Now())
+		w.bound()
 	}
-	r := &w.rate
-	r.bytes += bytes
-	now := time.Now()
-	took := r.took + now.Sub(r.since)
-	if took < rateEvery {
-		return
+	w.admit()
+}
+
+// look notices that the disk has become slow, before what it was given is written. mu is held.
+func (w *writeback) look() {
+	w.unseen = 0
+	if w.busy > 0 && w.dirty.Load() > unflushedMin && w.rate.look(time.Now()) {
+		w.bound()
 	}
-	sample := float64(r.bytes) / took.Seconds()
-	if r.perSecond == 0 {
-		r.perSecond = sample
+}
+
+// bound sets the limit by the rate. mu is held.
+func (w *writeback) bound() {
+	if r := w.rate.perSecond; r > 0 {
+		w.limit.Store(min(max(int64(r*unflushedTime.Seconds()), unflushedMin), unflushedMax))
 	}
-	r.perSecond += (sample - r.perSecond) / 4
-	r.bytes, r.took, r.since = 0, 0, now
-	w.limit.Store(min(max(int64(r.perSecond*unflushedTime.Seconds()), unflushedMin), unflushedMax))
 }
 
 // has reports that a file has something in the page cache that no flush of the whole file was

@@ -63,7 +63,7 @@ func TestUnflushedIsBoundedByTheDisk(t *testing.T) {
 	if u.Waits == 0 || u.Rate == 0 {
 		t.Errorf("writers at many times the speed of the disk did not wait: %+v", u)
 	}
-	if most := int64(6*perSecond*3/2 + unflushedStart); written.Load() > most {
+	if most := int64(6*perSecond*3/2 + unflushedMax); written.Load() > most {
 		t.Errorf("%d bytes were taken in 6 s by a disk of %d a second", written.Load(), perSecond)
 	}
 	if longest > 3*time.Second {
@@ -299,7 +299,7 @@ func TestScatteredWritesGoOutTogether(t *testing.T) {
 	}
 	p := make([]byte, 4<<10)
 	begun, n := time.Now(), int64(0)
-	for ; time.Since(begun) < 5*time.Second && n < 3*unflushedStart/int64(len(p)); n++ {
+	for ; time.Since(begun) < 5*time.Second && n < 3*unflushedMax/int64(len(p)); n++ {
 		if err := f.WriteAt(p, n*7919*pieceSize%size); err != nil {
 			t.Fatal(err)
 		}

@@ -56,5 +56,11 @@ var pathMutants = []mutant{
 	{ofPath, "the disk is given more while it empties its cache", below("dataplane/store/writeback.go",
 		"return w.flushes > 0 && w.dirty", "return w.flushes < 0 && w.dirty"), "dataplane/store", "TestNothingIsWrittenOutDuringAFlush"},
 	{ofPath, "a flush leaves to the kernel what was written meanwhile", below("dataplane/store/writeback.go",
-		"	for range paceRounds {", "	for range 1 {"), "dataplane/store", "TestFlushTakesWhatIsWrittenMeanwhile"},
+		"n < paceRounds && ", "n < 1 && "), "dataplane/store", "TestFlushTakesWhatIsWrittenMeanwhile"},
+	{ofPath, "a disk that becomes slow is noticed when it has written what it was given", below("dataplane/store/rate.go",
+		"	if took < 2*rateEvery || r.perSecond == 0 {", "	if true {"), "dataplane/store", "TestRateFollowsTheDisk"},
+	{ofPath, "a sample of the rate counts alike however long it took", below("dataplane/store/rate.go",
+		"math.Exp(-took.Seconds()/rateTime.Seconds())", "0.75"), "dataplane/store", "TestRateFollowsTheDisk"},
+	{ofPath, "a fast disk is allowed as much as it writes in a quarter of a second", below("dataplane/store/writeback.go",
+		"	unflushedMax = 32 << 20", "	unflushedMax = 256 << 20"), "dataplane/store", "TestDiskThatGetsSlower"},
 }
