@@ -22,6 +22,9 @@ const (
 	floodSize  = 256 << 10
 	floodDepth = 64
 	floodLUN   = 96 << 20
+	// credits is how long the disks are fast at the beginning of every other overload, as disks are
+	// until their burst credits are used up: what nodes have learned of them is wrong then.
+	credits = 1500 * time.Millisecond
 )
 
 // setDisk changes what a node's disk does; node 2 means both.
@@ -45,6 +48,22 @@ func slowness(n int) slowdisk.Knobs {
 		k.MaxParallel = 1 + n%4
 	}
 	return k
+}
+
+// overload gives both disks less bandwidth than the flood needs, at once or when their credits are
+// used up. No overload is as short as those last.
+func (r *rig) overload(f Fault, wg *sync.WaitGroup) error {
+	slow := func() error { return r.setDisk(f.Node, slowdisk.Knobs{WriteBandwidth: diskRate}) }
+	if f.N%2 == 0 {
+		return slow()
+	}
+	wg.Go(func() {
+		time.Sleep(credits)
+		if err := slow(); err != nil {
+			r.rec.failed("overload: %w", err)
+		}
+	})
+	return nil
 }
 
 // flood writes as fast as it is allowed to, until the time is over.

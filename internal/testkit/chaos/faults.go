@@ -76,7 +76,7 @@ func (r *rig) begin(ctx context.Context, f Fault, alone bool, wg *sync.WaitGroup
 		return r.setDisk(f.Node, slowdisk.Knobs{Stuck: true})
 	case Overload:
 		wg.Go(func() { r.flood(f.For) })
-		return r.setDisk(f.Node, slowdisk.Knobs{WriteBandwidth: diskRate})
+		return r.overload(f, wg)
 	case SqueezedDisk:
 		r.rec.noSpace.Store(true)
 		wg.Go(func() { r.squeeze(f) })
