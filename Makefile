@@ -11,13 +11,13 @@ DURATION ?= 60s
 # target that does not run for a second is right to drop its connections.
 KIT := ./internal/testkit/envtest/... ./internal/testkit/flakyapi/... ./internal/testkit/freeport/... ./internal/testkit/loopdev/... ./internal/testkit/slowdisk/...
 SUITES := $$($(GO) list ./internal/testkit/... | grep -v -E '/testkit/(envtest|flakyapi|freeport|loopdev|slowdisk)(/|$$)') ./test/... ./e2e/... ./hack/demo/... ./hack/bench/...
-PURE := ./dataplane/pair/... ./dataplane/balance/... ./dataplane/sim/... ./dataplane/nodesim/... ./dataplane/balancesim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/mutants/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./hack/reference/... ./hack/manifests/... ./api/... ./charts/...
-RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|balance|sim|nodesim|balancesim)(/|$$)|/testkit/|/test/|/e2e/|/hack/|/api/|/charts') $(KIT)
+PURE := ./dataplane/pair/... ./dataplane/balance/... ./dataplane/sim/... ./dataplane/nodesim/... ./dataplane/balancesim/... ./dataplane/tieringsim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/mutants/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./hack/reference/... ./hack/manifests/... ./api/... ./charts/...
+RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|balance|sim|nodesim|balancesim|tieringsim)(/|$$)|/testkit/|/test/|/e2e/|/hack/|/api/|/charts') $(KIT)
 # Unit tests alone: no API server, no suites of processes, no simulators (whose fixed seeds take minutes). They wait more than they
 # compute, so four packages run at a time, and the one that takes longest begins first.
-FAST := ./dataplane/node $$($(GO) list ./... | grep -v -E '/dataplane/(sim|nodesim|balancesim)(/|$$)|/testkit/|/test/|/e2e/|/hack/(demo|bench)(/|$$)')
+FAST := ./dataplane/node $$($(GO) list ./... | grep -v -E '/dataplane/(sim|nodesim|balancesim|tieringsim)(/|$$)|/testkit/|/test/|/e2e/|/hack/(demo|bench)(/|$$)')
 
-.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill test-groups test-databases chaos soak bench bench-quick bench-groups bench-docs bench-kernel conformance sim sim-node sim-balance sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
+.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill test-groups test-databases chaos soak bench bench-quick bench-groups bench-docs bench-kernel conformance sim sim-node sim-balance sim-tiers sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -100,6 +100,9 @@ sim-node: ## SEEDS=200: new histories of two whole nodes and their hosts under f
 
 sim-balance: ## HISTORIES=2400 BASE=n: compare the policy that moves ownership with simpler policies and the optimum; out/balance.json
 	@$(GO) run ./hack/sim/balance -histories $(or $(HISTORIES),2400) $(if $(BASE),-base $(BASE))
+
+sim-tiers: ## SEEDS=1 BASE=n: compare the policy that arranges tiers with simpler policies and one that knows the load; out/tiers-sim.json
+	@$(GO) run ./hack/sim/tiers -seeds $(or $(SEEDS),1) $(if $(BASE),-base $(BASE))
 
 sim-node-bugs: ## the layers around the pair with one mistake at a time: how many histories of whole nodes catch each
 	@$(GO) run ./hack/sim/bugs -player node

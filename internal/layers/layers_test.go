@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"placement", "initiator", "dataplane"},
 	{"csi", "controllers"},
 	{"cmd"},
-	{"internal/testkit", "dataplane/sim", "dataplane/nodesim", "dataplane/balancesim"},
+	{"internal/testkit", "dataplane/sim", "dataplane/nodesim", "dataplane/balancesim", "dataplane/tieringsim"},
 	{"hack", "e2e", "test"},
 }
 
@@ -155,6 +155,7 @@ var pure = map[string][]string{
 		"time", // durations
 		module + "dataplane/rangelock", module + "dataplane/scsi"},
 	"dataplane/balance":                 {"cmp", "fmt", "math", "slices", "time"},                                                                    // durations
+	"dataplane/tiering":                 {"cmp", "maps", "math", "slices", "sync/atomic", "time"},                                                    // durations
 	"dataplane/work":                    {"cmp", "iter", "maps", "math", "slices", "time", module + "dataplane/balance", module + "dataplane/count"}, // durations
 	"internal/alua":                     {},
 	"internal/stripe":                   {"errors", "fmt", "iter", "math/bits", "strings"},

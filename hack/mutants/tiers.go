@@ -1,0 +1,51 @@
+package main
+
+import "github.com/gemel-storage/gemel/internal/testkit/mutate"
+
+// ofTiers is the hazard of mutants of the policy that arranges the tiers of a pool.
+const ofTiers = -7
+
+const tiers = "dataplane/tiering"
+
+func inTiers(file, old, new string) []mutate.Edit {
+	return []mutate.Edit{{File: tiers + "/" + file, Old: old, New: new}}
+}
+
+var tierMutants = []mutant{
+	{ofTiers, "an extent takes the place of one that is nearly as hot", inTiers("types.go",
+		"	Gain = 2", "	Gain = 0.5"), tiers, "TestEvenlyWarmSetStays"},
+	{ofTiers, "chance is taken for heat", inTiers("types.go",
+		"	sure = 4", "	sure = 0.01"), tiers, "TestEvenlyWarmSetStays"},
+	{ofTiers, "what was hot for hours is hot", inTiers("rates.go",
+		"		return lowSoon, highSoon", "		return lowLater, highLater"), tiers, "TestNewHotSetTakesOver"},
+	{ofTiers, "what is seldom used is moved", inTiers("lessons.go",
+		"	return l.need() / Horizon.Seconds()", "	return 0"), tiers, "TestSeldomUsedExtentsStay"},
+	{ofTiers, "moves that do not pay teach nothing", inTiers("lessons.go",
+		"	if !paid {", "	if false {"), tiers, "TestMovesThatDoNotPayTeachPatience"},
+	{ofTiers, "a wait is never shortened", inTiers("lessons.go",
+		"	case l.failed < few && l.wait > 0:", "	case false:"), tiers, "TestMovesThatDoNotPayTeachPatience"},
+	{ofTiers, "an extent that has been hot before need not wait", inTiers("policy.go",
+		"					r.hotFrom[e] = 0\n					continue", "					continue"), tiers, "TestWaitBeginsAgain"},
+	{ofTiers, "equally fast tiers exchange extents", inTiers("lessons.go",
+		"	if l.cfg.Saved <= 0 {", "	if false {"), tiers, "TestEqualTiersMoveNothingButPins"},
+	{ofTiers, "what is pinned to Fast is displaced", inTiers("policy.go",
+		"} else if l.Pin == Unpinned {", "} else {"), tiers, "TestPinsAreFollowed"},
+	{ofTiers, "a LUN that is pinned to Capacity is moved for heat", inTiers("policy.go",
+		"case at == Capacity && l.Pin == Unpinned && (r", "case at == Capacity && (r"), tiers, "TestPinsAreFollowed"},
+	{ofTiers, "a pin waits for room", inTiers("policy.go",
+		"(d.left() < 2 || !d.demote(s, ReasonMakeRoom))", "true"), tiers, "TestPinsAreFollowed"},
+	{ofTiers, "a shared extent moves to Fast", inTiers("policy.go",
+		"		if c.lun.Fixed != nil && c.lun.Fixed(c.key.extent) {", "		if false {"), tiers, "TestFixedExtentsStay"},
+	{ofTiers, "a shared extent makes room", inTiers("policy.go",
+		"if c := &s.cold[0]; c.lun.Fixed == nil || !c.lun.Fixed(c.key.extent) {", "if c := &s.cold[0]; true {"), tiers, "TestFixedExtentsStay"},
+	{ofTiers, "nothing of Fast is kept free", inTiers("policy.go",
+		"	return max(int(float64(room)*reserveShare), 1)", "	return 0"), tiers, "TestReserveIsFreed"},
+	{ofTiers, "scans heat", inTiers("counters.go",
+		" || c.follows(off, n) {", " {"), tiers, "TestScanDoesNotHeat"},
+	{ofTiers, "random reads end a scan", inTiers("counters.go",
+		"		if !s.goesOn.Swap(false) {", "		if true {"), tiers, "TestScanDoesNotHeat"},
+	{ofTiers, "a short sequence is a scan", inTiers("counters.go",
+		"	sequence = 512 << 10", "	sequence = 8 << 10"), tiers, "TestSmallHotRangeHeats"},
+}
+
+func init() { mutants = append(mutants, tierMutants...) }
