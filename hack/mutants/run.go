@@ -17,7 +17,7 @@ import (
 
 // mutant is the program without one guard.
 type mutant struct {
-	hazard int           // 0: of the policy that moves ownership; ofCopies, ofSpread, ofGroups, ofStriped, ofPath, ofSupervisor, ofTiers
+	hazard int           // 0: of the policy that moves ownership; ofCopies, ofSpread, ofGroups, ofStriped, ofPath, ofSupervisor, ofTiers, ofExtents
 	name   string        // the mistake, as it is printed
 	edits  []mutate.Edit // files below the module's root
 	pkg    string        // whose test
@@ -36,6 +36,8 @@ func (m mutant) String() string {
 		return "striped: " + m.name
 	case ofSupervisor:
 		return "supervisor: " + m.name
+	case ofExtents:
+		return "extents: " + m.name
 	case ofTiers:
 		return "tiers: " + m.name
 	case ofPath:
