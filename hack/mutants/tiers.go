@@ -46,6 +46,16 @@ var tierMutants = []mutant{
 		"		if !s.goesOn.Swap(false) {", "		if true {"), tiers, "TestScanDoesNotHeat"},
 	{ofTiers, "a short sequence is a scan", inTiers("counters.go",
 		"	sequence = 512 << 10", "	sequence = 8 << 10"), tiers, "TestSmallHotRangeHeats"},
+	{ofTiers, "a drain fills a volume to the last byte", inTiers("capacity.go",
+		"return max(int64(mostFull*float64(v.Total))-v.used(), 0)", "return v.Free"), tiers, "TestDrainEmptiesAVolume"},
+	{ofTiers, "a volume that is drained is filled", inTiers("capacity.go",
+		"v.Tier == t && !v.Draining && v.Total > 0", "v.Tier == t && v.Total > 0"), tiers, "TestFlowsOfAnyPool"},
+	{ofTiers, "volumes are made even for any difference", inTiers("capacity.go",
+		"	case most-least > unevenStart, most", "	case most-least > 0, most"), tiers, "TestEvenEnough"},
+	{ofTiers, "a volume is filled above what the others have", inTiers("capacity.go",
+		"		n := min(give, take)", "		n := give"), tiers, "TestNewVolumeIsFilled"},
+	{ofTiers, "a drain stops where its tier is full", inTiers("capacity.go",
+		"for _, same := range []bool{true, false} {", "for _, same := range []bool{true} {"), tiers, "TestDrainEmptiesAVolume"},
 }
 
 func init() { mutants = append(mutants, tierMutants...) }
