@@ -7,7 +7,7 @@ import "sync"
 const lockBuckets = 256
 
 // locks are of extents: shared by what hosts do with the place of an extent, exclusive for what
-// changes the place. Who waits for one waits on a condition, see longlock. Nobody holds two.
+// changes the place. Who waits for one waits on a condition, see longlock. No goroutine holds two.
 type locks [lockBuckets]bucket
 
 type bucket struct {

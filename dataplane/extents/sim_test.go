@@ -43,7 +43,7 @@ type world struct {
 	s       *Spread
 	path    string // of the map
 	disks   map[uint8]*disk
-	crashed bool // set while nobody else runs
+	crashed bool // changes only while no other goroutine of the world runs
 	left    int  // operations until the crash
 	tear    func()
 
