@@ -45,7 +45,7 @@ func attempts(io func(fd int, iovs [][]byte, off int64, flags int) (int, error))
 var reading, writing = attempts(unix.Preadv2), attempts(unix.Pwritev2)
 
 // attempt makes one of a pool: n bytes of p, from its beginning, needed no wait.
-func (f *File) attempt(pool *sync.Pool, p []byte, off int64) (n int, err error) {
+func (f *image) attempt(pool *sync.Pool, p []byte, off int64) (n int, err error) {
 	q := pool.Get().(*attempt)
 	q.p, q.off, q.n, q.err = p, off, 0, nil
 	if err = fd.Raw(f.raw, q.call); err == nil {
@@ -57,7 +57,7 @@ func (f *File) attempt(pool *sync.Pool, p []byte, off int64) (n int, err error) 
 }
 
 // nowait reads what the page cache has of p, from its beginning.
-func (f *File) nowait(p []byte, off int64) (n int, err error) { return f.attempt(reading, p, off) }
+func (f *image) nowait(p []byte, off int64) (n int, err error) { return f.attempt(reading, p, off) }
 
 // ReadCached fills p from off if the page cache has all of it. False means that ReadAt has to be
 // asked, which may wait for the disk, and says why if the read cannot succeed; p is undefined then.
@@ -95,7 +95,7 @@ func (f *File) cachedRaw(p []byte, off int64) bool {
 }
 
 // lookAt decides how ReadCached works for this file.
-func (f *File) lookAt() error {
+func (f *image) lookAt() error {
 	var b [1]byte
 	_, err := f.nowait(b[:], 0)
 	if err == nil || errors.Is(err, unix.EAGAIN) {

@@ -171,7 +171,7 @@ func TestChangesThatFindNoSpace(t *testing.T) {
 				if c.discard {
 					part = make([]byte, c.done)
 				}
-				_, err := image(t, s, lunA).WriteAt(part, off)
+				_, err := imageOf(t, s, lunA).WriteAt(part, off)
 				return errors.Join(err, syscall.ENOSPC)
 			}
 			dir := t.TempDir()

@@ -44,7 +44,7 @@ func TestDamageIsFound(t *testing.T) {
 		}, []Range{{0, 4096}, {20480, 4096}}},
 		{"a block of another LUN at the same place", func(t *testing.T, s *Store, a *os.File) {
 			p := make([]byte, 4096)
-			_, err1 := image(t, s, lunB).ReadAt(p, 40960)
+			_, err1 := imageOf(t, s, lunB).ReadAt(p, 40960)
 			_, err2 := a.WriteAt(p, 40960)
 			must(t, errors.Join(err1, err2))
 		}, []Range{{40960, 4096}}},
@@ -66,7 +66,7 @@ func TestDamageIsFound(t *testing.T) {
 			must(t, f.WriteAt(content(2, 512), 8<<20))
 			must(t, g.WriteAt(content(3, 1<<20), 0))
 			wantWrong(t, f)
-			c.damage(t, s, image(t, s, lunA))
+			c.damage(t, s, imageOf(t, s, lunA))
 			wantWrong(t, f, c.want...)
 			wantWrong(t, g)
 			if n := s.SumsCounts().Mismatched; n == 0 {
@@ -95,7 +95,7 @@ func TestAnOlderCopyOfAnImageIsFound(t *testing.T) {
 	f := newLUN(t, s, lunA, 1<<20)
 	must(t, f.WriteAt(content(1, 64<<10), 0))
 	must(t, f.Checkpoint())
-	name := image(t, s, lunA).Name()
+	name := imageOf(t, s, lunA).Name()
 	older, err := os.ReadFile(name)
 	must(t, err)
 	must(t, f.WriteAt(content(2, 8192), 8192))
@@ -258,7 +258,7 @@ func TestHoleOfUnwrittenAndDiscardedRanges(t *testing.T) {
 		is(true, 2<<20, 2<<20+512)
 		must(t, f.Discard(1<<20, 128<<10))
 		is(true, 1<<20, 128<<10)
-		must(t, unix.Fallocate(int(image(t, s, lunA).Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 1<<20+128<<10, 64<<10))
+		must(t, unix.Fallocate(int(imageOf(t, s, lunA).Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 1<<20+128<<10, 64<<10))
 		is(f.obj == nil, 1<<20+128<<10, 64<<10)
 		if f.obj != nil {
 			f.Doubt(1<<20+128<<10, 64<<10)

@@ -89,7 +89,7 @@ func (c *Copy) movePiece(p []byte, off int64, lost []Range) ([]Range, error) {
 
 // isHole says whether a range has no data, as far as the filesystem knows. Unlike extents it does
 // not look for the end of the data, which may be far.
-func (f *File) isHole(off, length int64) (bool, error) {
+func (f *image) isHole(off, length int64) (bool, error) {
 	next := off
 	err := f.control(func(fd int) (err error) {
 		next, err = unix.Seek(fd, off, unix.SEEK_DATA)
@@ -107,7 +107,7 @@ func (f *File) isHole(off, length int64) (bool, error) {
 // writeNonzero writes whole blocks into a part of a file that has nothing yet. Zeroes at both ends
 // stay holes. Those in between do if they are more than half of the blocks; otherwise all is one
 // write, and one extent: space for fewer extents.
-func (f *File) writeNonzero(p []byte, off int64) error {
+func (f *image) writeNonzero(p []byte, off int64) error {
 	var runs []Range // of blocks that are not zero, in p
 	var n int64
 	for at := 0; at < len(p); {

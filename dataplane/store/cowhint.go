@@ -25,7 +25,7 @@ const (
 
 // reserveOneBlock sets it. A filesystem that has no such attribute reserves nothing, and one that
 // refuses it is slower: neither is a reason not to serve a LUN.
-func (f *File) reserveOneBlock() {
+func (f *image) reserveOneBlock() {
 	_ = f.control(func(fd int) error {
 		var fs unix.Statfs_t
 		var x fsxattr

@@ -81,7 +81,7 @@ func (c single) Ended(list []*Durable) {
 	}
 }
 
-func (f *File) writeDurableRaw(d *Durable) error {
+func (f *image) writeDurableRaw(d *Durable) error {
 	w := f.witness.of(f.f)
 	if w == nil {
 		if err := f.writeRaw(d.P, d.Off); err != nil {
@@ -112,7 +112,7 @@ func (f *File) writeDurableRaw(d *Durable) error {
 }
 
 // lead makes durable what has joined, and a write of its own.
-func (f *File) lead(d *Durable) error {
+func (f *image) lead(d *Durable) error {
 	joined := f.takeJoined()
 	var err, theirs error
 	if len(joined) > 0 && f.clean() {
@@ -132,7 +132,7 @@ func (f *File) lead(d *Durable) error {
 }
 
 // leadJoined leads writes that are all in the page cache already.
-func (f *File) leadJoined(joined []*Durable) {
+func (f *image) leadJoined(joined []*Durable) {
 	var err error
 	if f.clean() {
 		err = f.Sync()
@@ -146,7 +146,7 @@ func (f *File) leadJoined(joined []*Durable) {
 	f.handLead()
 }
 
-func (f *File) takeJoined() []*Durable {
+func (f *image) takeJoined() []*Durable {
 	g := &f.durables
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,7 +156,7 @@ func (f *File) takeJoined() []*Durable {
 }
 
 // clean reports that nothing of the file is dirty but durable writes, as far as is known.
-func (f *File) clean() bool { return !f.wb.has(f) && !f.sync.busy() }
+func (f *image) clean() bool { return !f.wb.has(f) && !f.sync.busy() }
 
 // endAll tells the outcome of writes, of those of one Ender together.
 func endAll(list []*Durable, err error) {
@@ -175,7 +175,7 @@ func endAll(list []*Durable, err error) {
 
 // handLead gives the lead to the next one. Those who came for a leader that had begun have nobody
 // to lead them: a goroutine does.
-func (f *File) handLead() {
+func (f *image) handLead() {
 	g := &f.durables
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -193,7 +193,7 @@ func (f *File) handLead() {
 
 // writeOutAll has the blocks of writes written to the disk, side by side, and waits for that. A
 // failure is final: it says nothing of whose blocks are lost.
-func (f *File) writeOutAll(list []*Durable) error {
+func (f *image) writeOutAll(list []*Durable) error {
 	for _, d := range list {
 		f.startOut(d.Off, int64(len(d.P)))
 	}
@@ -206,7 +206,7 @@ func (f *File) writeOutAll(list []*Durable) error {
 }
 
 // put is pwritev2 of all of p.
-func (f *File) put(p []byte, off int64, flags int) (err error) {
+func (f *image) put(p []byte, off int64, flags int) (err error) {
 	for len(p) > 0 && err == nil {
 		var n int
 		cerr := fd.Raw(f.raw, func(fd uintptr) { n, err = unix.Pwritev2(int(fd), [][]byte{p}, off, flags) })
@@ -225,7 +225,7 @@ func (f *File) put(p []byte, off int64, flags int) (err error) {
 }
 
 // durableError classifies a failure of put.
-func (f *File) durableError(err error) error {
+func (f *image) durableError(err error) error {
 	switch {
 	case err == nil:
 		return nil

@@ -215,7 +215,7 @@ func TestStandInsHaveNothingOfWhatIsGone(t *testing.T) {
 	s := open(t, dir, withSums())
 	f := newLUN(t, s, lunA, 1<<20)
 	must(t, f.WriteAt(content(1, 4096), 0))
-	must(t, os.Remove(image(t, s, lunA).Name()))
+	must(t, os.Remove(imageOf(t, s, lunA).Name()))
 	must(t, s.Default().StandIn(lunA))
 	if err := s.Default().StandIn(lunA); err == nil {
 		t.Error("in the place of an image that is there")

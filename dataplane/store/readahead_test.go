@@ -60,7 +60,7 @@ func TestReadAheadLooksAtNoChecksums(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	on := make([]byte, 8192)
-	if _, err := image(t, s, lunA).ReadAt(on, 0); err != nil && !errors.Is(err, io.EOF) {
+	if _, err := imageOf(t, s, lunA).ReadAt(on, 0); err != nil && !errors.Is(err, io.EOF) {
 		t.Fatal(err)
 	}
 	if bytes.Equal(on, want) {

@@ -17,7 +17,7 @@ func TestGrowALongerFile(t *testing.T) {
 			must(t, f.WriteAt(content(5, 1<<20), 1<<20+4096))
 		},
 		"appended behind the back": func(t *testing.T, s *Store, _ *File) {
-			_, err := image(t, s, lunA).WriteAt(content(5, 2<<20-512), size)
+			_, err := imageOf(t, s, lunA).WriteAt(content(5, 2<<20-512), size)
 			must(t, err)
 		},
 	} {

@@ -38,7 +38,7 @@ func content(n uint64, length int) []byte {
 }
 
 // image opens the file of a LUN behind the store's back.
-func image(t testing.TB, s *Store, id string) *os.File {
+func imageOf(t testing.TB, s *Store, id string) *os.File {
 	t.Helper()
 	full, _, err := s.Default().path(kindLUN, id)
 	must(t, err)
@@ -51,7 +51,7 @@ func image(t testing.TB, s *Store, id string) *os.File {
 // flip changes a bit of a LUN behind the store's back.
 func flip(t testing.TB, s *Store, id string, off int64) {
 	t.Helper()
-	f := image(t, s, id)
+	f := imageOf(t, s, id)
 	var b [1]byte
 	_, err := f.ReadAt(b[:], off)
 	must(t, err)

@@ -31,7 +31,7 @@ func (f *File) TryWrite(p []byte, off int64) bool {
 	if !f.writeNowait(p, off) {
 		return false
 	}
-	f.wb.wrote(f, off, int64(len(p)))
+	f.wb.wrote(f.image, off, int64(len(p)))
 	if f.obj == nil {
 		return true
 	}
@@ -39,7 +39,7 @@ func (f *File) TryWrite(p []byte, off int64) bool {
 	return f.putSums(&c) == nil
 }
 
-func (f *File) writeNowait(p []byte, off int64) bool {
+func (f *image) writeNowait(p []byte, off int64) bool {
 	if f.probing == probeMemory {
 		n, err := f.f.WriteAt(p, off)
 		return err == nil && n == len(p)

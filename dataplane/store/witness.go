@@ -58,7 +58,7 @@ func (w *witness) close() error {
 
 // notLost asks the witness what a lack of space means. It returns the error as it is if nothing is
 // lost; else it makes the store untrusted.
-func (f *File) notLost(w *os.File, noSpace error) error {
+func (f *image) notLost(w *os.File, noSpace error) error {
 	err := fd.Datasync(w)
 	switch {
 	case err == nil:

@@ -45,7 +45,7 @@ type writeback struct {
 
 	mu      sync.Mutex
 	waiting []*waiter // in order of arrival
-	files   []*File   // with pieces to write out, in turn
+	files   []*image  // with pieces to write out, in turn
 	busy    int       // writers
 	flushes int       // of whole files, that are under way
 	rate    rate
@@ -117,7 +117,7 @@ func (w *writeback) admit() {
 }
 
 // wrote counts what a file has got in the page cache.
-func (w *writeback) wrote(f *File, off, length int64) {
+func (w *writeback) wrote(f *image, off, length int64) {
 	if length == 0 {
 		return
 	}
@@ -166,7 +166,7 @@ func (w *writeback) ends() {
 }
 
 // next takes a batch, of the files in turn. mu is held.
-func (w *writeback) next() (*File, []piece) {
+func (w *writeback) next() (*image, []piece) {
 	for len(w.files) > 0 {
 		f := w.files[0]
 		w.files = w.files[1:]
@@ -182,7 +182,7 @@ func (w *writeback) next() (*File, []piece) {
 }
 
 // writer writes batches out until there is little left.
-func (w *writeback) writer(f *File, b []piece) {
+func (w *writeback) writer(f *image, b []piece) {
 	for f != nil {
 		_ = f.writeOutBatch(b) // a failure is the store's
 		w.mu.Lock()
@@ -205,7 +205,7 @@ func (w *writeback) writer(f *File, b []piece) {
 // for room, so that those who write meanwhile wait no longer than at any other time: the kernel
 // would have all of it under way at once. What they write meanwhile is written out in turn, but not
 // for ever, and what a batch or two hold is left to the flush. It returns the bytes that are left.
-func (w *writeback) pace(f *File) int64 {
+func (w *writeback) pace(f *image) int64 {
 	begun := time.Now()
 	for n := 0; n < paceRounds && time.Since(begun) < paceTime; n++ {
 		all := w.take(f)
@@ -234,7 +234,7 @@ func (w *writeback) count(n int) {
 }
 
 // writeOutAll returns the bytes that it has not written out, as the store has failed.
-func (w *writeback) writeOutAll(f *File, all []piece) int64 {
+func (w *writeback) writeOutAll(f *image, all []piece) int64 {
 	var wg sync.WaitGroup
 	w.mu.Lock()
 	for range writers {
@@ -286,14 +286,14 @@ func (w *writeback) bound() {
 
 // has reports that a file has something in the page cache that no flush of the whole file was
 // given.
-func (w *writeback) has(f *File) bool {
+func (w *writeback) has(f *image) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return f.pieces.any()
 }
 
 // take hands what a file has in the page cache to a flush of the whole file.
-func (w *writeback) take(f *File) []piece {
+func (w *writeback) take(f *image) []piece {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return f.pieces.all()

@@ -182,16 +182,16 @@ func TestPiecesOfAllFilesInTurn(t *testing.T) {
 	s, f := lunFile(t, Options{})
 	g := newLUN(t, s, lunB, 8<<20)
 	w := newWriteback(s)
-	w.wrote(f, pieceSize-10, 20) // two pieces
+	w.wrote(f.image, pieceSize-10, 20) // two pieces
 	for i := range int64(batchWrites) {
-		w.wrote(f, (3+i)*pieceSize, 5)
+		w.wrote(f.image, (3+i)*pieceSize, 5)
 	}
-	w.wrote(g, 0, 7)
-	w.wrote(f, pieceSize, 1) // a piece that is there
+	w.wrote(g.image, 0, 7)
+	w.wrote(f.image, pieceSize, 1) // a piece that is there
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var sum int64
-	var order []*File
+	var order []*image
 	var lengths []int
 	for {
 		x, b := w.next()
@@ -200,7 +200,7 @@ func TestPiecesOfAllFilesInTurn(t *testing.T) {
 		}
 		order, sum, lengths = append(order, x), sum+bytesOf(b), append(lengths, len(b))
 	}
-	if sum != 20+5*batchWrites+7+1 || !slices.Equal(order, []*File{f, g, f}) || !slices.Equal(lengths, []int{batchWrites - 1, 1, 3}) {
+	if sum != 20+5*batchWrites+7+1 || !slices.Equal(order, []*image{f.image, g.image, f.image}) || !slices.Equal(lengths, []int{batchWrites - 1, 1, 3}) {
 		t.Errorf("%d bytes in batches of %d pieces", sum, lengths)
 	}
 }
@@ -375,7 +375,7 @@ func TestFlushTakesWhatIsWrittenMeanwhile(t *testing.T) {
 				return nil
 			}
 			for i := range int64(4 * batchWrites) {
-				f.wb.wrote(f, i*int64(len(p)), int64(len(p)))
+				f.wb.wrote(f.image, i*int64(len(p)), int64(len(p)))
 			}
 		}
 		return nil

@@ -110,7 +110,7 @@ func writesOf(b []piece) (n int) {
 }
 
 // writeOutBatch writes pieces to the disk, side by side, and waits for that.
-func (f *File) writeOutBatch(b []piece) error {
+func (f *image) writeOutBatch(b []piece) error {
 	if len(b) > 1 {
 		for i := range b {
 			f.startOut(b[i].number*pieceSize, pieceSize)
@@ -126,7 +126,7 @@ func (f *File) writeOutBatch(b []piece) error {
 
 // startOut gives a range of a file to the disk, and does not wait. A failure is met again by
 // writeOut.
-func (f *File) startOut(off, length int64) {
+func (f *image) startOut(off, length int64) {
 	_ = f.control(func(fd int) error { return unix.SyncFileRange(fd, off, length, unix.SYNC_FILE_RANGE_WRITE) })
 }
 
@@ -134,7 +134,7 @@ func (f *File) startOut(off, length int64) {
 // what is needed to find the data again nor empties the disk's own cache: it makes room, no
 // promise. A failure is final, as for Sync: the kernel reports a lost page once, and it has just
 // done so (R12). Where the kernel has no call for it, the whole file is flushed.
-func (f *File) writeOut(off, length int64) (whole bool, err error) {
+func (f *image) writeOut(off, length int64) (whole bool, err error) {
 	whole, err = f.writeRange(off, length)
 	if err != nil && !errors.Is(err, os.ErrClosed) {
 		f.s.fail(err)
@@ -142,7 +142,7 @@ func (f *File) writeOut(off, length int64) (whole bool, err error) {
 	return whole, err
 }
 
-func (f *File) writeRange(off, length int64) (whole bool, err error) {
+func (f *image) writeRange(off, length int64) (whole bool, err error) {
 	if err := f.s.fault(FaultWriteback, f.path, off, length); err != nil {
 		return false, classify("writeback", f.path, err)
 	}
