@@ -31,7 +31,7 @@ type admin struct {
 // adminCommands are the commands beside the server.
 func adminCommands() []*cobra.Command {
 	a := &admin{}
-	cmds := []*cobra.Command{a.status(), a.scrub(), a.force(), a.transfer(), a.drain(), a.endQuarantine(), a.profile()}
+	cmds := []*cobra.Command{a.status(), a.scrub(), a.force(), a.transfer(), a.drain(), a.drainMember(), a.endQuarantine(), a.profile()}
 	for _, c := range cmds {
 		c.SilenceUsage, c.SilenceErrors = true, true
 		f := c.Flags()
@@ -167,6 +167,13 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 			line("", "%s: %s free of %s%s", v.Name, human.Size(v.FreeBytes), human.Size(v.CapacityBytes), lacks)
 		}
 	}
+	for i, p := range s.Places {
+		key := ""
+		if i == 0 {
+			key = "members"
+		}
+		line(key, "%s", place(p))
+	}
 	line("owned LUNs", "%d", len(s.OwnedLuns))
 	printOwnership(line, s.Ownership)
 	if s.ForceEpoch != 0 {
@@ -174,6 +181,21 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+func place(p *targetv1.Place) string {
+	text := fmt.Sprintf("%s/%s: %s free of %s", p.Volume, p.Member, human.Size(p.FreeBytes), human.Size(p.CapacityBytes))
+	switch {
+	case !p.Draining:
+	case p.ExtentsLeft == 0:
+		text += "; drained: it can be taken away"
+	default:
+		text += fmt.Sprintf("; draining: %d extents left, at most %s", p.ExtentsLeft, human.Size(p.ExtentsLeft<<22))
+	}
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
+	return text
 }
 
 func until(r *targetv1.Resync) string {

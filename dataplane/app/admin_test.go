@@ -29,6 +29,7 @@ func TestAdminCommands(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	p.PerNode[0] = []string{"--shared-filesystem", "--backing-volume", "pool/x=" + t.TempDir(), "--backing-volume", "pool/y=" + t.TempDir()}
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -61,6 +62,10 @@ func TestAdminCommands(t *testing.T) {
 		{"end-quarantine " + id, "hosts can use it again"},
 		{"status", "held         1 LUNs by a person's transfer, the last until "},
 		{"transfer --to a --all --hold 1h", "the transfer holds until "},
+		{"drain-member pool y", "member y of backing volume pool is drained"},
+		{"status", "; drained: it can be taken away"},
+		{"drain-member pool y --end", "is not drained any more"},
+		{"status", "members      pool/x: "},
 		{"profile heap --out " + filepath.Join(t.TempDir(), "heap.pprof"), "go tool pprof -top "},
 		{"profile cpu --seconds 1 --out " + filepath.Join(t.TempDir(), "cpu.pprof"), "wrote "},
 		{"transfer --to a --all --hold 0s", "moved 0 LUNs; commands waited for 0s; the transfer does not hold"},
@@ -76,6 +81,8 @@ func TestAdminCommands(t *testing.T) {
 		{"force --epoch 1", "accept_data_loss"},
 		{"force --epoch 1 --accept-data-loss", "force is possible only on a node"},
 		{"scrub nonsense", "uuids"},
+		{"drain-member pool z", `has no member "z"`},
+		{"drain-member pool", "accepts 2 arg(s)"},
 		{"profile everything", "use one of cpu"},
 		{"profile heap --out /nowhere/heap.pprof", "--out"},
 		{"status --tls-cert nowhere", "--tls-cert"},
@@ -95,14 +102,15 @@ func TestStatusForPeople(t *testing.T) {
 		AloneSince: timestamppb.New(now), LostLuns: []string{"x"}, Checksums: &targetv1.Checksums{HealedBlocks: 3, LostBlocks: 2,
 			Findings: []*targetv1.DamageFinding{{Uuid: "u", Lost: true, LastOffset: 8192}, {Uuid: "v"}}}, Resync: &targetv1.Resync{DoneBytes: 1 << 20, TotalBytes: 3 << 30, Full: true,
 			FullReason: "it is new", BytesPerSecond: 1 << 20, ExpectedEnd: timestamppb.New(now)},
-		Scrub: &targetv1.Scrub{Active: true, MismatchedRanges: 2}, LastScrub: &targetv1.Scrub{Finished: timestamppb.New(now), Reason: "the peer is not a member any more"}, Arbiter: &targetv1.Arbiter{UnreachableSince: timestamppb.New(now), Error: "refused"}}
+		Scrub: &targetv1.Scrub{Active: true, MismatchedRanges: 2}, LastScrub: &targetv1.Scrub{Finished: timestamppb.New(now), Reason: "the peer is not a member any more"}, Places: []*targetv1.Place{{Volume: "pool", Member: "x", CapacityBytes: 10 << 30, FreeBytes: 3 << 30, Draining: true, ExtentsLeft: 412, Reason: "no room"}}, Arbiter: &targetv1.Arbiter{UnreachableSince: timestamppb.New(now), Error: "refused"}}
 	var b bytes.Buffer
 	if err := printStatus(&b, s); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"resyncing", "say what to do", "2026-11-20T09:00:00Z", "1.0 MiB of 3.0 GiB, 1.0 MiB/s, ends about", "because it is new",
 		"2 ranges differed", "2026-11-20T09:00:00Z: 0 B of 0 B compared, 0 ranges differed, 0 repaired; it ended early: the peer is not a member any more", "has not answered since", "MEDIUM ERROR until published again", "--epoch 7", "not all data",
-		"3 blocks did not match", "2 since the process started, of which no node has a good copy, the last one at byte 8192 of u: restore"} {
+		"3 blocks did not match", "members      pool/x: 3.0 GiB free of 10.0 GiB; draining: 412 extents left, at most 1.6 GiB: no room",
+		"2 since the process started, of which no node has a good copy, the last one at byte 8192 of u: restore"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}

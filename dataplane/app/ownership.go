@@ -71,6 +71,27 @@ drained, if their hosts can use only the other node, or if they are pinned to th
 	return cmd
 }
 
+func (a *admin) drainMember() *cobra.Command {
+	req := &targetv1.DrainMemberRequest{}
+	cmd := &cobra.Command{Use: "drain-member VOLUME MEMBER", Short: "Move all data away from a member of a backing volume of this node, before the member is taken away", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.Volume, req.Member = args[0], args[1]
+			return a.call(cmd, func(ctx context.Context, c targetv1.TargetServiceClient) error {
+				if _, err := c.DrainMember(ctx, req); err != nil {
+					return err
+				}
+				text := fmt.Sprintf("member %s of backing volume %s is drained: \"gemel-target status\" says when it is empty\n", req.Member, req.Volume)
+				if req.End {
+					text = fmt.Sprintf("member %s of backing volume %s is not drained any more\n", req.Member, req.Volume)
+				}
+				_, err := fmt.Fprint(cmd.OutOrStdout(), text)
+				return err
+			})
+		}}
+	cmd.Flags().BoolVar(&req.End, "end", false, "end the drain: what has moved stays where it is")
+	return cmd
+}
+
 func (a *admin) drain() *cobra.Command {
 	req := &targetv1.DrainRequest{}
 	var d time.Duration

@@ -117,6 +117,8 @@ func (f *fake) Transfer(_ context.Context, uuids []string, _ pair.Node, hold tim
 	return t, f.err
 }
 
+func (f *fake) DrainMember(context.Context, string, string, bool) error { return nil }
+
 func (f *fake) Drain(context.Context, pair.Node, time.Duration, string) (int, time.Duration, error) {
 	return 3, time.Millisecond, f.err
 }

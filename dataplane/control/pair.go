@@ -84,6 +84,17 @@ func (c *server) Drain(ctx context.Context, req *targetv1.DrainRequest) (*target
 	return &targetv1.DrainResponse{Moved: uint32(moved), PauseUs: uint64(pause.Microseconds())}, nil
 }
 
+// DrainMember implements targetv1.TargetServiceServer.
+func (c *server) DrainMember(ctx context.Context, req *targetv1.DrainMemberRequest) (*targetv1.DrainMemberResponse, error) {
+	if req.Member == "" {
+		return nil, invalid("member", "is missing")
+	}
+	if err := c.n.DrainMember(ctx, req.Volume, req.Member, !req.End); err != nil {
+		return nil, grpcError(err)
+	}
+	return &targetv1.DrainMemberResponse{}, nil
+}
+
 // Limits of the delay of fail-back.
 const (
 	minFailBackDelay = 5 * time.Second

@@ -79,6 +79,9 @@ type Node interface {
 	TransferAll(ctx context.Context, to pair.Node, hold time.Duration) (Transferred, error)
 	// Drain moves every LUN away from a node and lets none move to it for so long; 0 ends it.
 	Drain(ctx context.Context, node pair.Node, d time.Duration, reason string) (moved int, pause time.Duration, err error)
+	// DrainMember has this node move everything away from a member of one of its backing volumes,
+	// or ends that.
+	DrainMember(ctx context.Context, volume, member string, on bool) error
 	// SetPolicy says how the pair decides who owns what.
 	SetPolicy(ctx context.Context, p meta.Policy) error
 	// Scrub begins a scrub, or answers with the one that is under way. The request has been

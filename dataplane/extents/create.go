@@ -36,6 +36,12 @@ func checkSize(path string, size int64) error {
 // numbers of 1 to 255 volumes, each from 1 to 255. All of the file is written, so that no later
 // change needs space.
 func Create(path string, owner Owner, rule []uint8, size int64) error {
+	return CreateWith(path, owner, rule, size, nil)
+}
+
+// CreateWith is Create of a map that has extents in other places than the rule says, from the
+// beginning: places has the volume of each, 0 where the rule says, and may be shorter.
+func CreateWith(path string, owner Owner, rule []uint8, size int64, places []uint8) error {
 	if err := checkSize(path, size); err != nil {
 		return err
 	}
@@ -46,7 +52,7 @@ func Create(path string, owner Owner, rule []uint8, size int64) error {
 	if err != nil {
 		return fmt.Errorf("create the map of extents: %w", err)
 	}
-	if err = fill(f, &owner, rule, 0, Extents(size)); err == nil {
+	if err = fill(f, &owner, rule, 0, Extents(size), places); err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
@@ -58,14 +64,23 @@ func Create(path string, owner Owner, rule []uint8, size int64) error {
 	return fd.SyncDir(filepath.Dir(path))
 }
 
-// fill writes the pairs from one on, as they are when nothing differs from the rule: both blocks,
-// so that each has its space.
-func fill(f *os.File, o *Owner, rule []uint8, from, extents int64) error {
+// fill writes the pairs from one on, as they are when nothing but places differs from the rule:
+// both blocks, so that each has its space.
+func fill(f *os.File, o *Owner, rule []uint8, from, extents int64, places []uint8) error {
 	buf := make([]byte, 2*block)
 	for n := from; n < pairs(extents); n++ {
 		content := headOf(extents, rule)
 		if n > 0 {
 			content = make([]byte, PairExtents)
+			for i := range content {
+				e := (n-1)*PairExtents + int64(i)
+				if e >= int64(len(places)) {
+					break
+				}
+				if v := places[e]; v != rule[e%int64(len(rule))] {
+					content[i] = v
+				}
+			}
 		}
 		o.encode(buf[:block], uint32(n), 1, content)
 		o.encode(buf[block:], uint32(n), 2, content)
@@ -105,6 +120,27 @@ func Open(path string, owner Owner, size int64, hooks *Hooks) (_ *Map, err error
 		return nil, err
 	}
 	return m, nil
+}
+
+// Read reads a map of which no place is changed: a Map that only answers. Errors are those of Open.
+func Read(path string, owner Owner) (*Map, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	m := newMap(path, f, owner, nil)
+	m.closed = true
+	return m, errors.Join(m.load(), f.Close())
+}
+
+// Names says whether the map has any extent in the volume of a number.
+func (m *Map) Names(volume uint8) bool {
+	for e := range m.Extents() {
+		if m.At(e) == volume {
+			return true
+		}
+	}
+	return false
 }
 
 // load reads what the file says that it has.

@@ -62,3 +62,14 @@ func (b *bucket) give() {
 	b.free.Broadcast()
 	b.mu.Unlock()
 }
+
+// tryShare is share that does not wait; false if it would.
+func (b *bucket) tryShare() bool {
+	b.lock()
+	defer b.mu.Unlock()
+	if b.exclusive || b.wanted > 0 {
+		return false
+	}
+	b.shared++
+	return true
+}

@@ -256,7 +256,7 @@ func (m *Map) lengthen(have, extents int64) error {
 			return err
 		}
 	}
-	if err := fill(m.f, &m.owner, m.rule, have, extents); err != nil {
+	if err := fill(m.f, &m.owner, m.rule, have, extents, nil); err != nil {
 		return err
 	}
 	return m.f.Sync() // the blocks are, through O_DSYNC; the length of the file with certainty

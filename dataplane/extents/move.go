@@ -23,8 +23,8 @@ func (s *Spread) Move(ctx context.Context, extent int64, to uint8) error {
 	if s.images[to] == nil { // there is no number 0
 		return fmt.Errorf("move extent %d to volume %d: %w", extent, to, ErrNoVolume)
 	}
-	if extent < 0 || extent >= Extents(s.size) {
-		return fmt.Errorf("move extent %d of %d: %w", extent, Extents(s.size), ErrRange)
+	if extent < 0 || extent >= Extents(s.size.Load()) {
+		return fmt.Errorf("move extent %d of %d: %w", extent, Extents(s.size.Load()), ErrRange)
 	}
 	mv, err := s.begin(extent, to)
 	if mv == nil || err != nil {
@@ -119,6 +119,26 @@ func (s *Spread) put(to Image, p []byte, off int64) error {
 	return err
 }
 
+// Adopt says that an extent lies in the volume of a number, if nothing of it is written yet: a copy
+// has it where its source has it.
+func (s *Spread) Adopt(extent int64, volume uint8) error {
+	b := s.locks.of(extent)
+	b.take()
+	defer b.give()
+	at := s.m.At(extent)
+	if at == volume || s.images[volume] == nil || b.moves[extent] != nil {
+		return nil
+	}
+	off, length := s.span(extent)
+	if run, data, err := s.images[at].Data(off, length); err != nil || data || run < length {
+		return err
+	}
+	if err := s.images[volume].Punch(off, length); err != nil {
+		return err
+	}
+	return s.m.Set([]int64{extent}, volume)
+}
+
 // finish is step 4. A crash after the map was written, and before the old place was punched, leaves
 // a copy that nothing names.
 func (s *Spread) finish(extent int64, mv *move) error {
@@ -159,7 +179,7 @@ func (s *Spread) punch(extent int64, volume uint8) error {
 // there were. It is called while hosts use the LUN.
 func (s *Spread) Sweep(ctx context.Context) (swept int, err error) {
 	for _, v := range s.named {
-		for e := range Extents(s.size) {
+		for e := range Extents(s.size.Load()) {
 			if err := ctx.Err(); err != nil {
 				return swept, err
 			}

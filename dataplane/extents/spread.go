@@ -26,7 +26,7 @@ type Spread struct {
 	m      *Map
 	images [256]Image // by number of the volume
 	named  []uint8    // the numbers of those that there are
-	size   int64
+	size   atomic.Int64
 	locks  locks
 	cfg    Config
 }
@@ -73,7 +73,8 @@ func (mv *move) failed() error {
 
 // NewSpread is of a LUN of size bytes, with an image in each volume that the map names.
 func NewSpread(m *Map, images map[uint8]Image, size int64, cfg Config) (*Spread, error) {
-	s := &Spread{m: m, size: size, cfg: cfg, named: slices.Sorted(maps.Keys(images))}
+	s := &Spread{m: m, cfg: cfg, named: slices.Sorted(maps.Keys(images))}
+	s.size.Store(size)
 	for v, x := range images {
 		s.images[v] = x
 	}
@@ -138,6 +139,24 @@ func (s *Spread) Change(off, length int64, fn func(x Image, off, length int64) e
 	})
 }
 
+// Place calls fn with the image in which a range lies that is in one extent, while that is not
+// being moved, and returns true; otherwise false, without a call. What fn has written into the page
+// cache is durable after any later Sync of that image, also if the extent has moved by then: a move
+// has flushed it in its new place.
+func (s *Spread) Place(off, length int64, fn func(x Image) error) (bool, error) {
+	extent := off / Size
+	if length <= 0 || (off+length-1)/Size != extent {
+		return false, nil
+	}
+	b := s.locks.of(extent)
+	b.share()
+	defer b.unshare()
+	if b.moves[extent] != nil {
+		return false, nil
+	}
+	return true, fn(s.images[s.m.At(extent)])
+}
+
 func (s *Spread) noSpace(err error) bool { return s.cfg.NoSpace != nil && s.cfg.NoSpace(err) }
 
 // Sync makes all earlier changes durable, at the new places of extents that are being moved as
@@ -153,5 +172,41 @@ func (s *Spread) Sync() error {
 
 // span is the range of an extent.
 func (s *Spread) span(extent int64) (off, length int64) {
-	return extent * Size, min(Size, s.size-extent*Size)
+	return extent * Size, min(Size, s.size.Load()-extent*Size)
 }
+
+// Resize is for a LUN that has become longer, in all its images, whose map has grown.
+func (s *Spread) Resize(size int64) { s.size.Store(size) }
+
+// TryRead is Read that waits for no move: false if one of the extents is being changed, or fn says
+// so.
+func (s *Spread) TryRead(off, length int64, fn func(x Image, off, length int64) bool) bool {
+	return parts(off, length, func(extent, off, length int64) error {
+		b := s.locks.of(extent)
+		if !b.tryShare() {
+			return errBusy
+		}
+		defer b.unshare()
+		if !fn(s.images[s.m.At(extent)], off, length) {
+			return errBusy
+		}
+		return nil
+	}) == nil
+}
+
+// TryChange is Change that waits for no move, of a range in one extent that is not being moved;
+// false otherwise, or if fn says so.
+func (s *Spread) TryChange(off, length int64, fn func(x Image, off, length int64) bool) bool {
+	extent := off / Size
+	if length <= 0 || (off+length-1)/Size != extent {
+		return false
+	}
+	b := s.locks.of(extent)
+	if !b.tryShare() {
+		return false
+	}
+	defer b.unshare()
+	return b.moves[extent] == nil && fn(s.images[s.m.At(extent)], off, length)
+}
+
+var errBusy = errors.New("the extent is being changed")

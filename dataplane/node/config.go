@@ -29,7 +29,8 @@ type Config struct {
 	StateDir string `json:"state-dir"` // the node's own metadata and its first backing volume, "default"
 	Arbiter  string `json:"arbiter"`   // "lease:NAMESPACE/NAME" or "file:PATH"
 
-	BackingVolumes   []string `json:"backing-volume"`    // more of them: NAME=DIR, each on a filesystem of its own
+	BackingVolumes   []string `json:"backing-volume"`    // more of them: NAME=DIR, and members of them: NAME/MEMBER=DIR, each on a filesystem of its own
+	LostVolumes      []string `json:"lost-volume"`       // ids of members whose disk is gone
 	SharedFilesystem bool     `json:"shared-filesystem"` // or not, for trials
 	FullCopies       bool     `json:"full-copies"`       // snapshots and clones also where the filesystem cannot share extents
 
@@ -126,7 +127,7 @@ func (c *Config) Validate() error {
 	if c.StateDir == "" {
 		add(bad("state-dir", "is required: the directory for this node's data"))
 	}
-	if _, err := c.volumes(); err != nil {
+	if _, _, err := c.volumes(); err != nil {
 		add(err)
 	}
 	errs = append(errs, c.validateArbiter()...)

@@ -52,6 +52,8 @@ func TestValidateNamesEveryBadValue(t *testing.T) {
 		"volume without name":    {func(c *Config) { c.BackingVolumes = []string{"/data"} }, "backing-volume"},
 		"volume of a bad name":   {func(c *Config) { c.BackingVolumes = []string{"Fast=/data"} }, "backing-volume"},
 		"volume twice":           {func(c *Config) { c.BackingVolumes = []string{"f=/data", "f=/other"} }, "used twice"},
+		"no id of a lost volume": {func(c *Config) { c.LostVolumes = []string{"p/a"} }, "lost-volume"},
+		"member twice":           {func(c *Config) { c.BackingVolumes = []string{"f/a=/data", "f/a=/other"} }, "used twice"},
 		"volume in the state":    {func(c *Config) { c.BackingVolumes = []string{"f=" + c.StateDir + "/f"} }, "backing volume default"},
 		"metrics address":        {func(c *Config) { c.MetricsListen = "x" }, "metrics-listen"},
 		"open supervisor":        {func(c *Config) { c.SupervisorListen = "0.0.0.0:2" }, "supervisor-listen"},

@@ -60,6 +60,9 @@ var (
 	descArbiter    = desc("arbiter_errors_total", "Arbiter calls whose outcome is unknown.")
 	descCapacity   = desc("store_capacity_bytes", "Size of this node's backing volume.", "volume")
 	descFree       = desc("store_free_bytes", "Free bytes of this node's backing volume.", "volume")
+	descMemberCap  = desc("member_capacity_bytes", "Size of a member of this node's backing volume.", "volume", "member")
+	descMemberFree = desc("member_free_bytes", "Free bytes of a member of this node's backing volume.", "volume", "member")
+	descMemberLeft = desc("member_draining_extents", "Extents of 4 MiB that a member that is drained still has.", "volume", "member")
 	descUnflushed  = desc("store_unflushed_bytes", "Bytes in the page cache that are not yet written to a backing volume; writes wait at the limit.", "volume")
 	descUnflushedL = desc("store_unflushed_limit_bytes", "Most unflushed bytes of a backing volume: what its disk was measured to write in a quarter of a second.", "volume")
 	descWriteRate  = desc("store_written_out_bytes_per_second", "Bytes per second that a backing volume's disk writes under pressure; 0 before it was measured.", "volume")
@@ -167,6 +170,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for name, v := range cp.Volumes {
 		gauge(descCapacity, float64(v.Total), name)
 		gauge(descFree, float64(v.Free), name)
+	}
+	for _, p := range n.places() {
+		gauge(descMemberCap, float64(p.CapacityBytes), p.Volume, p.Member)
+		gauge(descMemberFree, float64(p.FreeBytes), p.Volume, p.Member)
+		if p.Draining {
+			gauge(descMemberLeft, float64(p.ExtentsLeft), p.Volume, p.Member)
+		}
 	}
 	for i, vol := range n.store.Volumes() {
 		u, name := vol.Unflushed(), vol.Name()

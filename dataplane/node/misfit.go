@@ -9,8 +9,9 @@ import (
 )
 
 // A misfit is a file that is not what the metadata here says of it: a LUN's file that is missing or
-// shorter than the LUN, a snapshot's file that is missing or has another length, and a file that
-// was born at another index of the log than the object (store.NoBirth). What is gone from it would
+// shorter than the LUN, a snapshot's file that is missing or has another length, a file that was
+// born at another index of the log than the object (store.NoBirth), and an object of which a part
+// is gone that lay in a member of its backing volume. What is gone from it would
 // read as zeros, and what another object has left in it as what it is. A crash leaves none but of
 // an object that is being copied to this node, whose content counts for nothing yet: a file is
 // made, and made longer, before the metadata says so. Any other one was changed while the node was
@@ -39,6 +40,8 @@ func (n *Node) checkFiles(have map[fileKey]store.Info) error {
 		case l.Stage != meta.Ready: // it has no content yet
 		case !ok:
 			note(l.UUID, "%s is missing", what)
+		case f.Lost != "":
+			note(l.UUID, "%s is not whole: %s", what, f.Lost)
 		case f.Size < l.Size:
 			note(l.UUID, "%s has %d bytes, but the LUN has %d bytes", what, f.Size, l.Size)
 		case f.Known && f.Born != l.Born:
@@ -51,6 +54,8 @@ func (n *Node) checkFiles(have map[fileKey]store.Info) error {
 		case s.Stage != meta.Ready:
 		case !ok:
 			note(s.UUID, "%s is missing", what)
+		case f.Lost != "":
+			note(s.UUID, "%s is not whole: %s", what, f.Lost)
 		case f.Size != s.Size:
 			note(s.UUID, "%s has %d bytes, but the snapshot has %d bytes", what, f.Size, s.Size)
 		case f.Known && f.Born != s.Born:

@@ -50,6 +50,7 @@ type Node struct {
 	groups groups
 
 	quarantines quarantines
+	mover       mover
 
 	scsi  *scsi.Server
 	iscsi *iscsi.Server
@@ -99,6 +100,7 @@ type ownState struct {
 	process   uint64                 // the nonce of this process's incarnation
 	began     int64                  // when this process did
 	crashed   bool                   // the process before it crashed
+	changing  longlock.Mutex         // of the node's own state
 	markFloor uint64                 // the highest mark that a backing volume had at the start
 	doubt     atomic.Bool            // a backing volume is not as it should be: their marks stand still
 	refused   atomic.Pointer[string] // why the install of a resync was refused
@@ -150,12 +152,12 @@ func New(cfg Config) (_ *Node, err error) {
 			return nil, fmt.Errorf("%w: arbiter: %w", ErrConfig, err)
 		}
 	}
-	volumes, err := cfg.volumes()
+	volumes, members, err := cfg.volumes()
 	if err != nil {
 		return nil, err
 	}
 	st, err := store.Open(cfg.StateDir, store.Identity{Cluster: cfg.Cluster, Pair: cfg.Pair, Node: cfg.Node},
-		store.Options{Log: cfg.Logger, Faults: cfg.Faults, Cached: cfg.Cached, Volumes: volumes, SharedFilesystem: cfg.SharedFilesystem, Sums: cfg.sumsOptions()})
+		store.Options{Log: cfg.Logger, Faults: cfg.Faults, Cached: cfg.Cached, Volumes: volumes, Members: members, Lost: cfg.LostVolumes, SharedFilesystem: cfg.SharedFilesystem, Sums: cfg.sumsOptions()})
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +166,7 @@ func New(cfg Config) (_ *Node, err error) {
 			_ = st.Close()
 		}
 	}()
-	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, quarantines: newQuarantines()}
+	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, quarantines: newQuarantines(), mover: newMover()}
 	n.io.readers, n.md.occupied = map[*store.BackingVolume]*readers{}, map[string]bool{}
 	n.md.tables.Store(&tables{})
 	if cfg.Life != nil {
@@ -318,6 +320,7 @@ func (n *Node) serveUntil(ctx context.Context) error {
 	n.run.wg.Go(n.probeLoop)
 	n.run.wg.Go(n.chairLoop)
 	n.run.wg.Go(n.sealCopies)
+	n.run.wg.Go(n.arrangeLoop)
 	n.run.wg.Go(n.recordQuarantines)
 	if !n.cfg.NoChecksums {
 		n.run.wg.Go(n.adoptLoop)

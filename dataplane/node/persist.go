@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/pair"
 	"github.com/gemel-storage/gemel/dataplane/store"
+	"github.com/gemel-storage/gemel/internal/longlock"
 )
 
 // Buckets of meta.db: the node's own life, and the replicated metadata by object.
@@ -74,21 +74,24 @@ func (n *Node) decode(raw []byte, into any) error {
 }
 
 func (n *Node) updateState(f func(*nodeState)) error {
-	return n.store.DB().Update(func(tx *store.Tx) error {
-		var l nodeState
+	n.own.changing.Lock() // the database is not locked while disks of backing volumes are waited for
+	defer n.own.changing.Unlock()
+	var l nodeState
+	err := n.store.DB().View(func(tx *store.Tx) error {
 		raw, err := tx.Get(bucketState, keyState)
 		if err == nil && raw != nil {
 			err = json.Unmarshal(raw, &l)
 		}
-		if err != nil {
-			return err
-		}
-		f(&l)
-		if err := n.mark(&l); err != nil {
-			return err
-		}
-		return put(tx, bucketState, keyState, l)
+		return err
 	})
+	if err != nil {
+		return err
+	}
+	f(&l)
+	if err := n.mark(&l); err != nil {
+		return err
+	}
+	return n.store.DB().Update(func(tx *store.Tx) error { return put(tx, bucketState, keyState, l) })
 }
 
 func (n *Node) saveIncarnation(inc pair.Incarnation) error {
@@ -97,7 +100,7 @@ func (n *Node) saveIncarnation(inc pair.Incarnation) error {
 
 // saved is what was last made durable of the machine's own state.
 type saved struct {
-	mu sync.Mutex
+	mu longlock.Mutex
 	id uint64 // its number
 }
 

@@ -39,7 +39,7 @@ func (n *Node) Status(ctx context.Context) *targetv1.Status {
 	if err != nil {
 		s.Reason = fmt.Sprintf("%s (capacity: %v)", s.Reason, err)
 	}
-	s.Volumes = volumes
+	s.Volumes, s.Places = volumes, n.places()
 	for _, b := range volumes {
 		if len(b.Lacks) == 0 {
 			s.CapacityBytes, s.FreeBytes = s.CapacityBytes+b.CapacityBytes, s.FreeBytes+b.FreeBytes

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/control"
 	"github.com/gemel-storage/gemel/dataplane/meta"
@@ -53,21 +55,31 @@ func (n *Node) misread(volumes map[string]int) bool {
 	return len(volumes) > 0 && !n.peerKnows(featureVolumes)
 }
 
-// volumes are the backing volumes beside the default one, as the configuration has them.
-func (c *Config) volumes() (out []store.BackingVolumeDir, err error) {
+// volumes are the backing volumes beside the default one, and the members of all of them, as the
+// configuration has them: NAME=DIR and NAME/MEMBER=DIR.
+func (c *Config) volumes() (out []store.BackingVolumeDir, members []store.MemberDir, err error) {
 	var errs []error
 	for _, s := range c.BackingVolumes {
 		name, dir, ok := strings.Cut(s, "=")
-		if !ok {
-			errs = append(errs, bad("backing-volume", "%q must be NAME=DIR", s))
-			continue
+		of, member, isMember := strings.Cut(name, "/")
+		switch {
+		case !ok:
+			errs = append(errs, bad("backing-volume", "%q must be NAME=DIR or NAME/MEMBER=DIR", s))
+		case isMember:
+			members = append(members, store.MemberDir{Of: of, Name: member, Dir: dir})
+		default:
+			out = append(out, store.BackingVolumeDir{Name: name, Dir: dir})
 		}
-		out = append(out, store.BackingVolumeDir{Name: name, Dir: dir})
 	}
-	if err := store.CheckVolumes(c.StateDir, out); err != nil {
+	for _, id := range c.LostVolumes {
+		if _, err := uuid.Parse(id); err != nil {
+			errs = append(errs, bad("lost-volume", "%q is not the id of a member of a backing volume, which the message about the lost one names", id))
+		}
+	}
+	if err := store.CheckVolumes(c.StateDir, out, members); err != nil {
 		errs = append(errs, bad("backing-volume", "%v", err))
 	}
-	return out, errors.Join(errs...)
+	return out, members, errors.Join(errs...)
 }
 
 // checkVolumes compares the backing volumes with what the metadata here says of them. One that
@@ -95,8 +107,11 @@ func (n *Node) checkVolumes(l *nodeState) (doubt string, err error) {
 			doubt = fmt.Sprintf("backing volume %q is an older copy (it has mark %d, this node's metadata has mark %d): put back the newest copy, or let the other node copy its data to this node", name, v.Mark(), l.Mark)
 		}
 	}
-	for _, v := range n.store.Volumes() {
+	for _, v := range n.store.Directories() {
 		n.own.markFloor = max(n.own.markFloor, v.Mark())
+		if strings.Contains(v.Name(), "/") && l.Volumes[v.Name()] == v.ID() && v.Mark() < l.Mark {
+			doubt = fmt.Sprintf("backing volume %q is an older copy (it has mark %d, this node's metadata has mark %d): put back the newest copy, or let the other node copy its data to this node", v.Name(), v.Mark(), l.Mark)
+		}
 		if v.Mark() > l.Mark+1 { // also of one that holds nothing as far as these metadata say
 			doubt = fmt.Sprintf("this node's metadata is an older copy (it has mark %d, backing volume %q has mark %d): put back the newest state-dir, or let the other node copy its data to this node", l.Mark, v.Name(), v.Mark())
 		}
@@ -111,7 +126,7 @@ func (n *Node) checkVolumes(l *nodeState) (doubt string, err error) {
 // mark has the backing volumes move on with the node's own state, and remembers which they are. The
 // caller is about to save l.
 func (n *Node) mark(l *nodeState) error {
-	volumes := n.store.Volumes()
+	volumes := n.store.Directories()
 	if len(volumes) == 1 {
 		return nil
 	}

@@ -3,8 +3,6 @@ package nodesim
 import (
 	"bytes"
 	"context"
-	"os"
-	"path/filepath"
 	"time"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
@@ -45,7 +43,7 @@ func (w *world) compare() {
 func (w *world) compareData(l *lun) {
 	var sums [2][]byte
 	for i, m := range w.nodes {
-		b, err := os.ReadFile(filepath.Join(m.live().dir, "volumes", "default", "luns", l.id+".img"))
+		b, err := w.content(m.live().dir, l.id)
 		if err != nil {
 			w.fail("%v", err)
 			return

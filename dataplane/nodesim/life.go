@@ -136,6 +136,9 @@ func (m *machine) config(l *life) node.Config {
 				return m.w.net.dial(ctx, m.addr, l, addr)
 			}}}
 	c.CPUs = m.w.cpus
+	if m.w.members {
+		spread(&c, l.dir)
+	}
 	return c
 }
 

@@ -16,14 +16,15 @@ import (
 )
 
 var (
-	flagSeed  = flag.Uint64("nodesim.seed", 0, "play this one seed and, with -v, print what happens")
-	flagShape = flag.String("nodesim.shape", "", "the kind of history, in place of the one that a seed draws")
-	flagSeeds = flag.Int("nodesim.seeds", 0, "play so many fresh seeds")
-	flagBase  = flag.Uint64("nodesim.base", 0, "draw the fresh seeds from this one; 0: from chance")
-	flagFirst = flag.Bool("nodesim.first", false, "stop at the first violation")
-	flagTry   = flag.String("nodesim.try", "", "seeds to play before the fresh ones, separated by commas")
-	flagSkip  = flag.String("nodesim.skip", "", "seeds not to play, separated by commas")
-	flagOut   = flag.String("nodesim.out", "", "where results of fresh seeds go")
+	flagSeed   = flag.Uint64("nodesim.seed", 0, "play this one seed and, with -v, print what happens")
+	flagShape  = flag.String("nodesim.shape", "", "the kind of history, in place of the one that a seed draws")
+	flagSeeds  = flag.Int("nodesim.seeds", 0, "play so many fresh seeds")
+	flagBase   = flag.Uint64("nodesim.base", 0, "draw the fresh seeds from this one; 0: from chance")
+	flagFirst  = flag.Bool("nodesim.first", false, "stop at the first violation")
+	flagTry    = flag.String("nodesim.try", "", "seeds to play before the fresh ones, separated by commas")
+	flagSkip   = flag.String("nodesim.skip", "", "seeds not to play, separated by commas")
+	flagSpread = flag.Bool("nodesim.members", false, "give the nodes' LUNs several places, between which their extents move")
+	flagOut    = flag.String("nodesim.out", "", "where results of fresh seeds go")
 )
 
 // memory is a folder for stores, in memory where there is such a filesystem.
@@ -52,19 +53,26 @@ func TestFixedSeeds(t *testing.T) {
 	dir := memory(t)
 	report := newReport(0)
 	began := time.Now()
-	for _, s := range shapes {
-		for n := range fixed[s.name] {
-			r := Play(t, Config{Seed: uint64(n + 1), Dir: dir, Shape: s.name})
-			report.add(&r)
-			for _, v := range r.Violations {
-				t.Errorf("%s, seed %d: %s\nreplay: go test ./dataplane/nodesim -run TestOneSeed -v -nodesim.seed %d -nodesim.shape %q", s.name, r.Seed, v, r.Seed, s.name)
-			}
+	play := func(s *shape, seed uint64, members bool) {
+		r := Play(t, Config{Seed: seed, Dir: dir, Shape: s.name, Members: members})
+		report.add(&r)
+		for _, v := range r.Violations {
+			t.Errorf("%s, seed %d: %s\nreplay: go test ./dataplane/nodesim -run TestOneSeed -v -nodesim.seed %d -nodesim.shape %q -nodesim.members=%v", s.name, r.Seed, v, r.Seed, s.name, members)
 		}
+	}
+	for i := range shapes {
+		for n := range fixed[shapes[i].name] {
+			play(&shapes[i], uint64(n+1), false)
+		}
+		play(&shapes[i], 100, true)
 	}
 	report.end(time.Since(began))
 	var text strings.Builder
 	report.print(&text)
 	t.Log("\n" + text.String())
+	if report.Branches["an extent moved"] == 0 {
+		t.Error("no extent has moved")
+	}
 	for _, s := range shapes {
 		if report.Shapes[s.name] == 0 {
 			t.Errorf("no fixed seed plays %q", s.name)
@@ -81,7 +89,7 @@ func TestOneSeed(t *testing.T) {
 	if testing.Verbose() {
 		out = os.Stdout
 	}
-	r := Play(t, Config{Seed: *flagSeed, Dir: memory(t), Trace: out, Shape: *flagShape})
+	r := Play(t, Config{Seed: *flagSeed, Dir: memory(t), Trace: out, Shape: *flagShape, Members: *flagSpread})
 	t.Logf("%+v", r)
 	for _, v := range r.Violations {
 		t.Error(v)
@@ -140,7 +148,7 @@ func TestFreshSeeds(t *testing.T) {
 		if slices.Contains(skip, seed) {
 			continue
 		}
-		r := Play(t, Config{Seed: seed, Dir: dir, Shape: *flagShape})
+		r := Play(t, Config{Seed: seed, Dir: dir, Shape: *flagShape, Members: *flagSpread})
 		report.add(&r)
 		for _, v := range r.Violations {
 			fmt.Printf("seed %d (%s): %s\n", seed, r.Shape, v)

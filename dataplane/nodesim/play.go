@@ -15,6 +15,8 @@ type Config struct {
 	Dir   string    // for the nodes' stores; a filesystem in memory
 	Trace io.Writer // what happens; nil: nothing
 	Shape string    // in place of the one that the seed draws
+	// Members gives the nodes' LUNs several places, between which extents move all the time.
+	Members bool
 }
 
 // Result of one history.
@@ -50,6 +52,7 @@ func Play(t *testing.T, cfg Config) (r Result) {
 	defer watch.stop()
 	synctest.Test(t, func(*testing.T) {
 		w = newWorld(cfg.Seed, dir, cfg.Trace)
+		w.members = cfg.Members
 		w.run(cfg.Shape)
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -39,6 +39,12 @@ func (w *world) populate(s setup) bool {
 	var v values
 	w.startUsers(s, &v)
 	w.startFencers(&v)
+	if w.members {
+		for i := range w.nodes {
+			own := w.rand(20 + uint64(i))
+			w.busy.Go(func() { w.moveExtents(own, i) })
+		}
+	}
 	if s.control {
 		own := w.rand(12)
 		w.busy.Go(func() { w.caller.work(own, w.luns) })

@@ -34,6 +34,7 @@ type world struct {
 	cpus float64 // of each machine
 
 	shape    string
+	members  bool // of the nodes' backing volumes
 	unserved bool // under mu
 	caller   *caller
 	luns     []*lun

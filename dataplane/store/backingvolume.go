@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/google/uuid"
@@ -48,6 +50,13 @@ type BackingVolume struct {
 	mark    *markFile
 
 	writeback *writeback
+	members   []*member // by number
+	bare      bool      // it has no data of its own: all of it is in members
+
+	drains       sync.Mutex // of which places are drained
+	homeDraining bool
+
+	spread spreads
 
 	objects longlock.Mutex // serialises create, delete, resize and the final rename of copies
 
@@ -66,10 +75,30 @@ func (v *BackingVolume) ID() string { return v.id }
 func (v *BackingVolume) Dir() string { return v.dir }
 
 // Reflink reports whether snapshots and clones share extents (FICLONE) or are copied.
-func (v *BackingVolume) Reflink() bool { return v.reflink }
+func (v *BackingVolume) Reflink() bool {
+	return (v.bare || v.reflink) && !slices.ContainsFunc(v.members, func(m *member) bool { return !m.reflink })
+}
 
-// Capacity is the size of the volume and what is free for unprivileged writes, in bytes.
+// Capacity is the size of the volume, its members included, and what is free for unprivileged
+// writes, in bytes.
 func (v *BackingVolume) Capacity() (total, free int64, err error) {
+	if !v.bare {
+		if total, free, err = v.room(); err != nil {
+			return 0, 0, err
+		}
+	}
+	for _, m := range v.members {
+		t, f, err := m.Capacity()
+		if err != nil {
+			return 0, 0, err
+		}
+		total, free = total+t, free+f
+	}
+	return total, free, nil
+}
+
+// room is Capacity of the directory alone.
+func (v *BackingVolume) room() (total, free int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(v.dir, &st); err != nil {
 		return 0, 0, fmt.Errorf("capacity of backing volume %s: %w", v.name, err)
@@ -123,9 +152,13 @@ func (v *BackingVolume) prepare(opts Options) (err error) {
 
 var volumeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 
-// CheckVolumes refuses mistakes in the list of backing volumes that are visible without access
-// to the disks.
-func CheckVolumes(dir string, volumes []BackingVolumeDir) error {
+// CheckVolumes refuses mistakes in the lists of backing volumes and their members that are visible
+// without access to the disks.
+func CheckVolumes(dir string, volumes []BackingVolumeDir, members []MemberDir) error {
+	return errors.Join(checkVolumes(dir, volumes), checkMembers(dir, volumes, members))
+}
+
+func checkVolumes(dir string, volumes []BackingVolumeDir) error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w "+format, append([]any{ErrBackingVolume}, args...)...))
@@ -306,7 +339,7 @@ func inUse(dir string) bool {
 }
 
 func (v *BackingVolume) record(id string) volumeRecord {
-	return volumeRecord{Format: Format, ID: id, Identity: v.s.ident, Volume: v.name, Store: v.s.id}
+	return volumeRecord{Format: formatAlone, ID: id, Identity: v.s.ident, Volume: v.name, Store: v.s.id}
 }
 
 // initialise makes a new volume, only in a directory without files that could be other data. The

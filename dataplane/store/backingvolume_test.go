@@ -127,7 +127,7 @@ func TestVolumesOfOthersAreRefusedByName(t *testing.T) {
 		})
 	}
 	newer := t.TempDir()
-	if err := os.WriteFile(filepath.Join(newer, volumeFile), []byte(`{"format":2}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(newer, volumeFile), []byte(`{"format":3}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(t.TempDir(), testIdent, shared(BackingVolumeDir{"fast", newer})); !errors.Is(err, ErrNewer) || !strings.Contains(err.Error(), "fast") {

@@ -184,6 +184,7 @@ func (v *BackingVolume) setAside(k kind, id, full, rel string) error {
 		v.s.fail(err)
 		return err
 	}
+	v.setPlacesAside(k, id, full, to)
 	v.removeSums(k, id)
 	v.s.log.Warn("set aside a file that this node did not create and that had the name of a new object; look at the file, and move or delete it",
 		"was", full, "is", to, "volume", v.name)

@@ -77,6 +77,11 @@ func (f *File) cachedRaw(p []byte, off int64) bool {
 	if f.in.Load() != nil {
 		return false // it may have to be copied first
 	}
+	return f.cachedPlaces(p, off)
+}
+
+// cachedRead is ReadCached of what is in the image.
+func (f *image) cachedRead(p []byte, off int64) bool {
 	if f.s.faults != nil { // a fault may be a wait
 		if f.s.cached == nil || !f.s.cached(f.path, off, int64(len(p))) {
 			return false
@@ -89,7 +94,8 @@ func (f *File) cachedRaw(p []byte, off int64) bool {
 		n, err := f.nowait(p, off)
 		return err == nil && n == len(p)
 	case probeMemory:
-		return f.readRaw(p, off) == nil
+		n, err := f.read(p, off)
+		return err == nil && n == len(p)
 	}
 	return false
 }

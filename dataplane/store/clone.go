@@ -91,9 +91,16 @@ func (v *BackingVolume) clone(ctx context.Context, src *File, k kind, id string,
 	if err != nil {
 		return classify("clone", rel, err)
 	}
-	if err := v.fill(ctx, src, dst, from, size, progress); err != nil {
+	var parts *spreadCopy
+	if len(v.members) == 0 {
+		err = v.fill(ctx, src, dst, from, size, progress)
+	} else {
+		parts, err = v.fillSpread(ctx, src, dst, k, id, from, size, progress)
+	}
+	if err != nil {
 		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
 	}
+	defer parts.drop()
 	if err := v.bear(dst, rel, born); err != nil {
 		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
 	}
@@ -107,7 +114,7 @@ func (v *BackingVolume) clone(ctx context.Context, src *File, k kind, id string,
 	if err := v.makeWay(k, id, full, rel); err != nil {
 		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
 	}
-	if err := copied.publish(); err != nil {
+	if err := errors.Join(copied.publish(), parts.publish()); err != nil {
 		return errors.Join(err, dst.Close(), os.Remove(dst.Name()))
 	}
 	return v.publish(dst, dst.Name(), full, rel)

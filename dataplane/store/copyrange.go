@@ -107,7 +107,7 @@ func (f *image) isHole(off, length int64) (bool, error) {
 // writeNonzero writes whole blocks into a part of a file that has nothing yet. Zeroes at both ends
 // stay holes. Those in between do if they are more than half of the blocks; otherwise all is one
 // write, and one extent: space for fewer extents.
-func (f *image) writeNonzero(p []byte, off int64) error {
+func (f *File) writeNonzero(p []byte, off int64) error {
 	var runs []Range // of blocks that are not zero, in p
 	var n int64
 	for at := 0; at < len(p); {
@@ -143,10 +143,11 @@ func (c *Copy) share(off, length int64, w way) (done bool, err error) {
 		defer func() { c.locked += time.Since(begun) }()
 	}
 	if err = c.src.s.fault(FaultClone, c.dst.path, off, length); err == nil {
-		err = c.src.control(func(from int) error {
-			return c.dst.control(func(to int) error {
-				return unix.IoctlFileCloneRange(to, &unix.FileCloneRange{Src_fd: int64(from), Src_offset: uint64(off), Src_length: uint64(length), Dest_offset: uint64(off)})
-			})
+		err = c.src.each(off, length, func(from *image, off, n int64) error {
+			if err := c.dst.follow(off, from.number); err != nil {
+				return err
+			}
+			return c.dst.eachChange(off, n, func(to *image, off, n int64) error { return from.share(to, off, n) })
 		})
 	}
 	switch {
@@ -156,6 +157,15 @@ func (c *Copy) share(off, length int64, w way) (done bool, err error) {
 		return false, nil
 	}
 	return false, classify("copy", c.dst.path, err)
+}
+
+// share has another image share the extents of a range, at its own offset.
+func (f *image) share(with *image, off, length int64) error {
+	return f.control(func(from int) error {
+		return with.control(func(to int) error {
+			return unix.IoctlFileCloneRange(to, &unix.FileCloneRange{Src_fd: int64(from), Src_offset: uint64(off), Src_length: uint64(length), Dest_offset: uint64(off)})
+		})
+	})
 }
 
 const (

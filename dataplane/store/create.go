@@ -54,7 +54,11 @@ func (v *BackingVolume) create(k kind, id string, size int64, born uint64, clean
 	if err := v.bear(f, rel, born); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(tmp))
 	}
-	if err := v.createBeside(f, k, id, rel, size, clean); err != nil {
+	err = v.createBeside(f, k, id, rel, size, clean)
+	if err == nil {
+		err = v.createPlaces(k, id, full, size)
+	}
+	if err != nil {
 		err = errors.Join(err, f.Close(), os.Remove(tmp))
 		if clean { // bits that are clean must not be found by another LUN
 			err = errors.Join(err, v.removeIntents(id))

@@ -37,7 +37,7 @@ type Durable struct {
 	Err error // how it has ended
 
 	lead chan struct{} // it leads now
-	put  bool          // it is in the page cache, and joins a leader
+	put  *image        // where it is in the page cache, and joins a leader
 }
 
 // Ender hears of durable writes that have ended together.
@@ -50,10 +50,15 @@ type Ender interface{ Ended(list []*Durable) }
 // WriteAt.
 func (f *File) WriteDurable(d *Durable) {
 	d.Err = f.changeBy(opDurable, d.P, d.Off, int64(len(d.P)), func() error { return f.writeDurableRaw(d) })
-	if d.Err != nil || !d.put {
+	if d.Err != nil || d.put == nil {
 		d.By.Ended([]*Durable{d})
 		return
 	}
+	d.put.join(d)
+}
+
+// join has a leader make a write durable that is in the page cache.
+func (f *image) join(d *Durable) {
 	g := &f.durables
 	g.mu.Lock()
 	if g.running {
@@ -105,10 +110,24 @@ func (f *image) writeDurableRaw(d *Durable) error {
 		<-d.lead
 	default:
 		g.mu.Unlock()
-		d.put = true
+		d.put = f
 		return f.durableError(f.put(d.P, d.Off, 0))
 	}
 	return f.lead(d)
+}
+
+// writeThrough is a durable write that joins no others.
+func (f *image) writeThrough(p []byte, off int64) error {
+	if f.witness.of(f.f) == nil {
+		if err := f.writeRaw(p, off); err != nil {
+			return err
+		}
+		return f.Sync()
+	}
+	if err := f.beforeWrite(FaultWrite, off, int64(len(p))); err != nil {
+		return err
+	}
+	return f.durableError(f.put(p, off, unix.RWF_DSYNC))
 }
 
 // lead makes durable what has joined, and a write of its own.

@@ -58,14 +58,19 @@ const goingDown, noLogFlush = 0x8004587d, 2
 // some that find no space.
 func TestDurableWritesSurviveALossOfPower(t *testing.T) {
 	for name, full := range map[string]bool{"room": false, "no room": true} {
-		t.Run(name, func(t *testing.T) { losePower(t, full) })
+		t.Run(name, func(t *testing.T) { losePower(t, full, false) })
 	}
+	t.Run("extents move", func(t *testing.T) { losePower(t, false, true) })
 }
 
-func losePower(t *testing.T, full bool) {
+func losePower(t *testing.T, full, spread bool) {
 	d := testDisk(t, 2*slowdisk.MinSize)
 	dir := filepath.Join(d.Mount, "store")
-	s, err := Open(dir, testIdent, Options{})
+	opts := Options{SharedFilesystem: true}
+	if spread {
+		opts.Members = []MemberDir{{DefaultBackingVolume, "x", filepath.Join(d.Mount, "x")}, {DefaultBackingVolume, "y", filepath.Join(d.Mount, "y")}}
+	}
+	s, err := Open(dir, testIdent, opts)
 	must(t, err)
 	must(t, s.Default().CreateLUN(lunA, 64<<20, NoBirth))
 	f, err := s.Default().OpenLUN(lunA)
@@ -85,6 +90,19 @@ func losePower(t *testing.T, full bool) {
 	var acked [writers][slots]uint64 // the last content that was durable, or lies between it and the one that was under way
 	var begun [writers][slots]uint64
 	var wg sync.WaitGroup
+	if spread {
+		wg.Go(func() {
+			rng, moved := rand.New(rand.NewPCG(8, 8)), 0
+			for !down.Load() {
+				if f.MoveExtent(t.Context(), rng.Int64N(f.ExtentCount()), uint8(1+rng.IntN(3))) == nil {
+					moved++
+				}
+			}
+			if moved < 10 {
+				t.Errorf("%d extents have moved", moved)
+			}
+		})
+	}
 	for w := range writers {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(w), 1))
@@ -123,7 +141,7 @@ func losePower(t *testing.T, full bool) {
 	_, _ = f.Close(), s.Close() // the filesystem is down
 	must(t, err)
 	must(t, d.Remount(t.Context()))
-	s, err = Open(dir, testIdent, Options{})
+	s, err = Open(dir, testIdent, opts)
 	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	f = openLUN(t, s, lunA)

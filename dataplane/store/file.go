@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"io"
 	"sync/atomic"
 )
 
@@ -16,11 +15,14 @@ type File struct {
 	obj      *object // nil: no checksums
 	released atomic.Bool
 
+	places *places // nil: all of it lies in the image
+	left   atomic.Bool
+
 	out, in atomic.Pointer[Copy] // an incomplete copy of it, and what it is an incomplete copy of
 }
 
 func (v *BackingVolume) openFile(path, rel string) (*File, error) {
-	x, err := v.openImage(path, rel)
+	x, err := openImage(v.s, v.writeback, v.reflink, path, rel)
 	if err != nil {
 		return nil, err
 	}
@@ -44,15 +46,10 @@ func (f *File) readRaw(p []byte, off int64) error {
 			return err
 		}
 	}
-	n, err := f.read(p, off)
-	if errors.Is(err, io.EOF) {
-		if f.obj != nil && off >= 0 && off+int64(len(p)) <= f.obj.size.Load() {
-			clear(p[n:]) // the image was cut: the checksums tell what that has lost
-			return nil
-		}
-		return fmt.Errorf("read %s at %d+%d: %w", f.path, off, len(p), ErrRange)
+	if f.places == nil {
+		return f.readImage(f.image, p, off)
 	}
-	return err
+	return f.each(off, int64(len(p)), func(x *image, at, n int64) error { return f.readImage(x, p[at-off:][:n], at) })
 }
 
 // WriteAt puts p at off into the page cache; Sync makes it durable. ErrNoSpace leaves the store
@@ -96,7 +93,7 @@ func (f *File) Size() (int64, error) {
 
 // Close closes the file. It does not flush the data; the last one of a LUN flushes its checksums.
 func (f *File) Close() error {
-	err := f.image.close()
+	err := errors.Join(f.closePlaces(), f.image.close())
 	if f.obj != nil && !f.released.Swap(true) {
 		err = errors.Join(err, f.obj.release())
 	}

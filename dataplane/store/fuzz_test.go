@@ -56,7 +56,8 @@ func FuzzIntentBlock(f *testing.F) {
 // again.
 func FuzzIdentity(f *testing.F) {
 	f.Add([]byte(`{"format":1,"id":"` + lunA + `","cluster":"c1","pair":"p1","node":"a"}`))
-	f.Add([]byte(`{"format":2,"id":7}`))
+	f.Add([]byte(`{"format":2,"id":"` + lunA + `","cluster":"c1","pair":"p1","node":"b"}`))
+	f.Add([]byte(`{"format":3,"id":7}`))
 	f.Add([]byte(`{"format":1e0,"ID":"` + strings.ToUpper(lunA) + `"}`))
 	f.Add([]byte(`[[[[`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -67,7 +68,7 @@ func FuzzIdentity(f *testing.F) {
 			}
 			return
 		}
-		if id, err := uuid.Parse(rec.ID); err != nil || id.String() != rec.ID || rec.Format != Format {
+		if id, err := uuid.Parse(rec.ID); err != nil || id.String() != rec.ID || rec.Format < formatAlone || rec.Format > Format {
 			t.Fatalf("taken: %+v", rec)
 		}
 		raw, err := json.Marshal(rec)

@@ -30,10 +30,11 @@ type image struct {
 	pieces  pieces
 	witness witness
 
-	reflink bool // its filesystem shares extents
+	reflink bool  // its filesystem shares extents
+	number  uint8 // of the member in which it lies
 }
 
-func (v *BackingVolume) openImage(path, rel string) (*image, error) {
+func openImage(s *Store, wb *writeback, reflink bool, path, rel string) (*image, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func (v *BackingVolume) openImage(path, rel string) (*image, error) {
 		f.Close()
 		return nil, err
 	}
-	x := &image{s: v.s, f: f, raw: raw, path: rel, wb: v.writeback, reflink: v.reflink}
+	x := &image{s: s, f: f, raw: raw, path: rel, wb: wb, reflink: reflink, number: homeNumber}
 	x.reserveOneBlock()
 	if err := x.lookAt(); err != nil {
 		f.Close()

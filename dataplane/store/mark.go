@@ -115,8 +115,9 @@ func (v *BackingVolume) Mark() uint64 {
 // (R12).
 func (s *Store) SetMarks(n uint64) error {
 	var all sync.WaitGroup
-	errs := make([]error, len(s.volumes))
-	for i, v := range s.volumes {
+	list := s.Directories()
+	errs := make([]error, len(list))
+	for i, v := range list {
 		if v.mark != nil {
 			all.Go(func() { errs[i] = v.mark.write(n) })
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
@@ -17,11 +18,13 @@ import (
 // Info describes a LUN or snapshot on disk.
 type Info struct {
 	UUID      string
-	Size      int64 // bytes
+	Size      int64 // bytes; 0 if something is lost
 	Allocated int64 // bytes occupied; shared extents are counted in every sharer
 
 	Born  uint64 // index of the log entry that made it, or NoBirth
 	Known bool   // Born is: an earlier release has not said it, and not every filesystem keeps it
+
+	Lost string // why not all of its data is here, of a volume with members: its map or an image is gone
 }
 
 type kind string
@@ -92,6 +95,7 @@ func (v *BackingVolume) StandIn(id string) error {
 	f, err := os.OpenFile(full, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err == nil { // what is known of the file that is gone went with it
 		v.removeSums(kindLUN, id)
+		v.forgetPlaces(full)
 		err = v.opened.forget(rel)
 	}
 	v.opened.mu.Unlock()
@@ -145,6 +149,9 @@ func (v *BackingVolume) open(k kind, id string) (*File, error) {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
+	if err := v.attachPlaces(f, k, id, full); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return f, nil
 }
 
@@ -184,6 +191,7 @@ func (v *BackingVolume) removeLocked(k kind, id, full, rel string) error {
 		v.s.fail(err)
 		return err
 	}
+	v.removePlaces(k, id, full)
 	v.removeSums(k, id) // last: an image without any would be taken for one from before checksums
 	return nil
 }
@@ -246,7 +254,34 @@ func (v *BackingVolume) info(k kind, id string) (Info, error) {
 	if err3 != nil {
 		err3 = classify("read "+bornAttr+" of", rel, err3)
 	}
-	return x, errors.Join(err1, err2, err3, f.Close())
+	if err := errors.Join(err1, err2, err3, f.Close()); err != nil || len(v.members) == 0 {
+		return x, err
+	}
+	return x, v.addMembers(&x, k, full)
+}
+
+// addMembers adds what members have of an object.
+func (v *BackingVolume) addMembers(x *Info, k kind, full string) (err error) {
+	x.Lost, err = v.lost(k, x.UUID, full)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ErrNotFound // deleted meanwhile
+	}
+	if err != nil {
+		return classify("look at", full, err)
+	}
+	if x.Lost != "" {
+		x.Size = 0
+	}
+	for _, m := range v.members {
+		path, _, err := m.path(k, x.UUID)
+		if err != nil {
+			return err
+		}
+		if st, err := os.Stat(path); err == nil {
+			x.Allocated += st.Sys().(*syscall.Stat_t).Blocks * 512
+		}
+	}
+	return nil
 }
 
 // EmptyOfLUNs reports that there is neither a LUN nor a snapshot.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 )
 
@@ -17,10 +18,21 @@ const (
 // FaultProbe is what Options.Faults sees of Probe.
 const FaultProbe = "probe"
 
-// Probe returns when the disk of the backing volume has taken a block durably: it is at work. A
-// flush would not tell, since one that has nothing to write asks no disk. A volume without space is
-// at work too. Any other failure makes the store untrusted (R12).
-func (v *BackingVolume) Probe() (err error) {
+// Probe returns when the disk of the backing volume, and those of its members, have taken a block
+// durably: they are at work. A flush would not tell, since one that has nothing to write asks no
+// disk. A volume without space is at work too. Any other failure makes the store untrusted (R12).
+func (v *BackingVolume) Probe() error {
+	errs := make([]error, len(v.members))
+	var wg sync.WaitGroup
+	for i, m := range v.members {
+		wg.Go(func() { errs[i] = m.probe() })
+	}
+	err := v.probe()
+	wg.Wait()
+	return errors.Join(append(errs, err)...)
+}
+
+func (v *BackingVolume) probe() (err error) {
 	if err := v.s.Failed(); err != nil {
 		return err
 	}

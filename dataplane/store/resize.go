@@ -36,11 +36,12 @@ func (v *BackingVolume) ResizeLUN(id string, from, size int64) error {
 			}
 		}
 		if from < min(now, size) {
-			if err := f.cut(from); err != nil {
+			if err := f.cut(now, from); err != nil {
 				return err
 			}
+			now = from
 		}
-		if err := f.f.Truncate(want); err != nil {
+		if err := f.truncate(now, want); err != nil {
 			return f.writeError("resize", err)
 		}
 		if f.obj != nil {
@@ -53,7 +54,7 @@ func (v *BackingVolume) ResizeLUN(id string, from, size int64) error {
 // cut removes what a file has from an offset on, in a range that no caller reads or writes. The
 // checksums come first, durably: those of what was there would be wrong for what comes after it.
 // The block that the cut goes through has that of its first part.
-func (f *File) cut(from int64) error {
+func (f *File) cut(now, from int64) error {
 	if o := f.obj; o != nil {
 		o.adopting.share()
 		defer o.adopting.unshare()
@@ -69,7 +70,7 @@ func (f *File) cut(from int64) error {
 			o.doubt.clear(first, n)
 		}
 	}
-	if err := f.f.Truncate(from); err != nil {
+	if err := f.truncate(now, from); err != nil {
 		return f.writeError("resize", err)
 	}
 	return nil

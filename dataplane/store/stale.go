@@ -59,7 +59,7 @@ func (s *Store) hearStale() error {
 // volumeDirs are the folders of the backing volumes beside the first one, which is in the store's
 // own.
 func (s *Store) volumeDirs() (dirs []string) {
-	for _, v := range s.volumes[1:] {
+	for _, v := range s.Directories()[1:] {
 		dirs = append(dirs, v.dir)
 	}
 	return dirs

@@ -47,8 +47,11 @@ import (
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
-// Format is the newest on-disk format this package reads, and the one it writes.
-const Format = 1
+// Format is the newest on-disk format this package reads. A backing volume with members has it, and
+// a store or volume without any the one before, which earlier releases read.
+const Format = 2
+
+const formatAlone = 1
 
 const (
 	identityFile  = "store.json"
@@ -89,6 +92,7 @@ const (
 	FaultMark      = "mark"   // the same of a volume's mark
 	FaultSums      = "sums"   // a write of checksums, by its place in their file
 	FaultSumsSync  = "sums-sync"
+	FaultMap       = "map" // a write of a map of extents, by its place in the file
 )
 
 // Options are what is not part of the identity. The zero value is for production, with the default
@@ -101,8 +105,13 @@ type Options struct {
 	NoReflink bool
 	// NoBirths makes the store do as if the filesystem had no extended attributes (tests).
 	NoBirths bool
-	// Volumes are backing volumes beside the default one.
+	// Volumes are backing volumes beside the default one, Members are more directories of backing
+	// volumes.
 	Volumes []BackingVolumeDir
+	Members []MemberDir
+	// Lost are the ids of members whose disk is gone: another one takes the place of each. What was
+	// on it counts as missing, see Info.Lost.
+	Lost []string
 	// Sums has a checksum of each block kept, and looked at when it is read; nil: none. A store
 	// that is opened without loses those that it had.
 	Sums *SumsOptions
@@ -142,19 +151,23 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	if ident.Cluster == "" || ident.Pair == "" || ident.Node == "" {
 		return nil, fmt.Errorf("store identity %+v: cluster, pair and node must all be set", ident)
 	}
-	if err := CheckVolumes(dir, opts.Volumes); err != nil {
+	if err := CheckVolumes(dir, opts.Volumes, opts.Members); err != nil {
 		return nil, err
+	}
+	all := slices.Clone(opts.Volumes)
+	for _, d := range opts.Members {
+		all = append(all, BackingVolumeDir{Name: d.volumeName(), Dir: d.Dir})
 	}
 	s := &Store{dir: dir, ident: ident, log: opts.Log, faults: opts.Faults, cached: opts.Cached, failC: make(chan struct{})}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
-	for _, d := range append([]BackingVolumeDir{{Dir: dir}}, opts.Volumes...) {
+	for _, d := range append([]BackingVolumeDir{{Dir: dir}}, all...) {
 		if err := os.MkdirAll(d.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
-	if err := checkPlaces(dir, opts.Volumes, opts.SharedFilesystem); err != nil {
+	if err := checkPlaces(dir, all, opts.SharedFilesystem); err != nil {
 		return nil, err
 	}
 	if s.lock, err = takeLock(dir); err != nil {
@@ -165,7 +178,7 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 			err = errors.Join(err, s.closeVolumes(), s.lock.Close())
 		}
 	}()
-	if err := s.loadIdentity(opts.Volumes); err != nil {
+	if err := s.loadIdentity(all); err != nil {
 		return nil, err
 	}
 	first := &BackingVolume{s: s, writeback: newWriteback(s), name: DefaultBackingVolume, id: s.id, dir: filepath.Join(dir, "volumes", DefaultBackingVolume), rel: filepath.Join("volumes", DefaultBackingVolume)}
@@ -178,12 +191,8 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
-	for _, d := range slices.SortedFunc(slices.Values(opts.Volumes), func(a, b BackingVolumeDir) int { return strings.Compare(a.Name, b.Name) }) {
-		v, err := s.openVolume(d, opts)
-		if err != nil {
-			return nil, err
-		}
-		s.volumes = append(s.volumes, v)
+	if err := s.openVolumes(opts); err != nil {
+		return nil, err
 	}
 	if err := s.hearStale(); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -320,7 +329,7 @@ func (s *Store) initialise(path string, volumes []BackingVolumeDir) error {
 		return fmt.Errorf("open store: %w", err)
 	}
 	s.id = id.String()
-	if err := writeRecord(path, identityRecord{Format: Format, ID: s.id, Identity: s.ident}); err != nil {
+	if err := writeRecord(path, identityRecord{Format: formatAlone, ID: s.id, Identity: s.ident}); err != nil {
 		return err
 	}
 	s.log.Info("created a store", "dir", s.dir, "id", s.id, "cluster", s.ident.Cluster, "pair", s.ident.Pair, "node", s.ident.Node)
@@ -385,7 +394,7 @@ func (s *Store) Ending() { s.ending.Store(true) }
 
 // Close releases the directories. Files must have been closed before.
 func (s *Store) Close() error {
-	for _, v := range s.volumes {
+	for _, v := range s.Directories() {
 		v.writeback.wg.Wait()
 	}
 	for _, v := range s.volumes {
@@ -393,12 +402,4 @@ func (s *Store) Close() error {
 	}
 	err := s.db.close()
 	return errors.Join(err, s.closeVolumes(), s.lock.Close())
-}
-
-func (s *Store) closeVolumes() error {
-	var errs []error
-	for _, v := range s.volumes {
-		errs = append(errs, v.close())
-	}
-	return errors.Join(errs...)
 }

@@ -89,7 +89,7 @@ func TestOpenRefusesWhatItCannotRead(t *testing.T) {
 		name, file, content string
 		want                error
 	}{
-		{"newer", identityFile, `{"format":2,"id":"` + lunA + `","cluster":"c1","pair":"p1","node":"a"}`, ErrNewer},
+		{"newer", identityFile, `{"format":3,"id":"` + lunA + `","cluster":"c1","pair":"p1","node":"a"}`, ErrNewer},
 		{"garbage", identityFile, "not json", ErrForeign},
 		{"no format", identityFile, `{}`, ErrForeign},
 		{"bad id", identityFile, `{"format":1,"id":"x","cluster":"c1","pair":"p1","node":"a"}`, ErrForeign},

@@ -15,8 +15,7 @@ func (f *File) TryWrite(p []byte, off int64) bool {
 	if f.s.faults != nil { // a fault may be a wait
 		return f.s.cached != nil && f.s.cached(f.path, off, int64(len(p))) && f.WriteAt(p, off) == nil
 	}
-	if f.waits.Load() || f.out.Load() != nil || f.in.Load() != nil || f.s.Failed() != nil ||
-		f.wb.full() {
+	if f.out.Load() != nil || f.in.Load() != nil || f.s.Failed() != nil {
 		return false
 	}
 	first, n := off/sumBlock, sums.Blocks(int64(len(p)))
@@ -28,15 +27,23 @@ func (f *File) TryWrite(p []byte, off int64) bool {
 			return false
 		}
 	}
-	if !f.writeNowait(p, off) {
+	if !f.tryWrite(p, off) {
 		return false
 	}
-	f.wb.wrote(f.image, off, int64(len(p)))
 	if f.obj == nil {
 		return true
 	}
 	c := changed{p: p, off: off, end: off + int64(len(p)), from: off, to: off + int64(len(p))}
 	return f.putSums(&c) == nil
+}
+
+// tryWrite writes p into the page cache if that waits for nothing.
+func (f *image) tryWrite(p []byte, off int64) bool {
+	if f.waits.Load() || f.wb.full() || !f.writeNowait(p, off) {
+		return false
+	}
+	f.wb.wrote(f, off, int64(len(p)))
+	return true
 }
 
 func (f *image) writeNowait(p []byte, off int64) bool {

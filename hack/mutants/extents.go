@@ -24,7 +24,7 @@ var extentMutants = []mutant{
 	{ofExtents, "the old place is freed before the map names the new one", inExtents("move.go",
 		"	if err := s.m.Set([]int64{extent}, mv.to); err != nil {", "	off, length := s.span(extent)\n	_ = s.images[mv.from].Punch(off, length)\n	if err := s.m.Set([]int64{extent}, mv.to); err != nil {"), extents, played},
 	{ofExtents, "a flush leaves out the new place", inExtents("spread.go",
-		"	for _, v := range s.named {\n		if err := s.images[v].Sync()", "	here := map[uint8]bool{}\n	for e := range Extents(s.size) {\n		here[s.m.At(e)] = true\n	}\n	for _, v := range s.named {\n		if !here[v] {\n			continue\n		}\n		if err := s.images[v].Sync()"), extents, played},
+		"	for _, v := range s.named {\n		if err := s.images[v].Sync()", "	here := map[uint8]bool{}\n	for e := range Extents(s.size.Load()) {\n		here[s.m.At(e)] = true\n	}\n	for _, v := range s.named {\n		if !here[v] {\n			continue\n		}\n		if err := s.images[v].Sync()"), extents, played},
 	{ofExtents, "a write that failed at the old place in part is not at the new one", inExtents("spread.go",
 		"			mv.fail(fmt.Errorf(\"%w: %w\", ErrSpoilt, err))\n", ""), extents, played},
 	{ofExtents, "a move ends although its volume became full", inExtents("spread.go",

@@ -16,7 +16,7 @@ var pathMutants = []mutant{
 	{ofPath, "answers that are left leave one by one", below("dataplane/iscsi/command.go",
 		"	if later == nil || c.queued >= batchBytes {", "	if true {"), "dataplane/iscsi", "TestAnswersLeaveTogether"},
 	{ofPath, "a goroutine that must not wait writes to a disk that has too much to do", below("dataplane/store/trywrite.go",
-		"		f.wb.full() {", "		false {"), "dataplane/store", "TestTryWriteLeavesWhatWaits"},
+		"f.waits.Load() || f.wb.full() ||", "f.waits.Load() ||"), "dataplane/store", "TestTryWriteLeavesWhatWaits"},
 	{ofPath, "a goroutine that encrypts waits behind one that waits for the socket", below("dataplane/link/wire.go",
 		"	if w.draining || w.raw == nil {", "	if w.raw == nil {"), "dataplane/link", "TestWireNeverWaits"},
 	{ofPath, "a durable write is not flushed", below("dataplane/store/durable.go",

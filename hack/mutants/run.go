@@ -17,7 +17,7 @@ import (
 
 // mutant is the program without one guard.
 type mutant struct {
-	hazard int           // 0: of the policy that moves ownership; ofCopies, ofSpread, ofGroups, ofStriped, ofPath, ofSupervisor, ofTiers, ofExtents
+	hazard int           // 0: of the policy that moves ownership; ofCopies, ofSpread, ofGroups, ofStriped, ofPath, ofSupervisor, ofTiers, ofExtents, ofMembers
 	name   string        // the mistake, as it is printed
 	edits  []mutate.Edit // files below the module's root
 	pkg    string        // whose test
@@ -38,6 +38,8 @@ func (m mutant) String() string {
 		return "supervisor: " + m.name
 	case ofExtents:
 		return "extents: " + m.name
+	case ofMembers:
+		return "members: " + m.name
 	case ofTiers:
 		return "tiers: " + m.name
 	case ofPath:

@@ -2783,6 +2783,102 @@ func (x *DrainResponse) GetPauseUs() uint64 {
 	return 0
 }
 
+type DrainMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        string                 `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"` // backing volume
+	Member        string                 `protobuf:"bytes,2,opt,name=member,proto3" json:"member,omitempty"` // "home": the data in its own directory
+	End           bool                   `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`      // it is not drained any more; what has moved stays where it is
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainMemberRequest) Reset() {
+	*x = DrainMemberRequest{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainMemberRequest) ProtoMessage() {}
+
+func (x *DrainMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainMemberRequest.ProtoReflect.Descriptor instead.
+func (*DrainMemberRequest) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *DrainMemberRequest) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *DrainMemberRequest) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *DrainMemberRequest) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+type DrainMemberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainMemberResponse) Reset() {
+	*x = DrainMemberResponse{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainMemberResponse) ProtoMessage() {}
+
+func (x *DrainMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainMemberResponse.ProtoReflect.Descriptor instead.
+func (*DrainMemberResponse) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
+}
+
 type SetOwnershipPolicyRequest struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	Mode                 string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`                                                                  // "auto", "observe" or "off"
@@ -2794,7 +2890,7 @@ type SetOwnershipPolicyRequest struct {
 
 func (x *SetOwnershipPolicyRequest) Reset() {
 	*x = SetOwnershipPolicyRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2902,7 @@ func (x *SetOwnershipPolicyRequest) String() string {
 func (*SetOwnershipPolicyRequest) ProtoMessage() {}
 
 func (x *SetOwnershipPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[39]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +2915,7 @@ func (x *SetOwnershipPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnershipPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetOwnershipPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{39}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SetOwnershipPolicyRequest) GetMode() string {
@@ -2851,7 +2947,7 @@ type SetOwnershipPolicyResponse struct {
 
 func (x *SetOwnershipPolicyResponse) Reset() {
 	*x = SetOwnershipPolicyResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +2959,7 @@ func (x *SetOwnershipPolicyResponse) String() string {
 func (*SetOwnershipPolicyResponse) ProtoMessage() {}
 
 func (x *SetOwnershipPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[40]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +2972,7 @@ func (x *SetOwnershipPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnershipPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetOwnershipPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
 }
 
 // OwnershipMove is a move of a LUN that the pair has decided or carried out.
@@ -2896,7 +2992,7 @@ type OwnershipMove struct {
 
 func (x *OwnershipMove) Reset() {
 	*x = OwnershipMove{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +3004,7 @@ func (x *OwnershipMove) String() string {
 func (*OwnershipMove) ProtoMessage() {}
 
 func (x *OwnershipMove) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +3017,7 @@ func (x *OwnershipMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnershipMove.ProtoReflect.Descriptor instead.
 func (*OwnershipMove) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *OwnershipMove) GetNumber() uint64 {
@@ -3005,7 +3101,7 @@ type Ownership struct {
 
 func (x *Ownership) Reset() {
 	*x = Ownership{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3113,7 @@ func (x *Ownership) String() string {
 func (*Ownership) ProtoMessage() {}
 
 func (x *Ownership) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3126,7 @@ func (x *Ownership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
 func (*Ownership) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Ownership) GetDrainedNode() string {
@@ -3156,7 +3252,7 @@ type DiskUse struct {
 
 func (x *DiskUse) Reset() {
 	*x = DiskUse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3168,7 +3264,7 @@ func (x *DiskUse) String() string {
 func (*DiskUse) ProtoMessage() {}
 
 func (x *DiskUse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3181,7 +3277,7 @@ func (x *DiskUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskUse.ProtoReflect.Descriptor instead.
 func (*DiskUse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DiskUse) GetVolume() string {
@@ -3206,7 +3302,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3314,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3327,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
 }
 
 type Status struct {
@@ -3267,13 +3363,14 @@ type Status struct {
 	Checksums       *Checksums             `protobuf:"bytes,28,opt,name=checksums,proto3" json:"checksums,omitempty"`                                     // of this node's blocks; unset: it keeps none, or is of a release that keeps none
 	Ownership       *Ownership             `protobuf:"bytes,29,opt,name=ownership,proto3" json:"ownership,omitempty"`                                     // unset: the node is of a release that moves no LUNs by itself
 	Supervisor      *Supervisor            `protobuf:"bytes,30,opt,name=supervisor,proto3" json:"supervisor,omitempty"`                                   // unset: this node's process has no supervisor
+	Places          []*Place               `protobuf:"bytes,32,rep,name=places,proto3" json:"places,omitempty"`                                           // of this node's backing volumes that have members
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3382,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3395,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Status) GetCluster() string {
@@ -3518,6 +3615,106 @@ func (x *Status) GetSupervisor() *Supervisor {
 	return nil
 }
 
+func (x *Status) GetPlaces() []*Place {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+// Place is where a node has data of a backing volume that has members: one of them, or the volume's own directory, "home".
+type Place struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        string                 `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	Member        string                 `protobuf:"bytes,2,opt,name=member,proto3" json:"member,omitempty"`
+	CapacityBytes uint64                 `protobuf:"varint,3,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"`
+	FreeBytes     uint64                 `protobuf:"varint,4,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
+	Draining      bool                   `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
+	ExtentsLeft   uint64                 `protobuf:"varint,6,opt,name=extents_left,json=extentsLeft,proto3" json:"extents_left,omitempty"` // while it is drained: extents of 4 MiB that still lie there, written or not; 0: it may be taken away
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`                               // why it does not become empty
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Place) Reset() {
+	*x = Place{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Place) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Place) ProtoMessage() {}
+
+func (x *Place) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Place.ProtoReflect.Descriptor instead.
+func (*Place) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *Place) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *Place) GetMember() string {
+	if x != nil {
+		return x.Member
+	}
+	return ""
+}
+
+func (x *Place) GetCapacityBytes() uint64 {
+	if x != nil {
+		return x.CapacityBytes
+	}
+	return 0
+}
+
+func (x *Place) GetFreeBytes() uint64 {
+	if x != nil {
+		return x.FreeBytes
+	}
+	return 0
+}
+
+func (x *Place) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+func (x *Place) GetExtentsLeft() uint64 {
+	if x != nil {
+		return x.ExtentsLeft
+	}
+	return 0
+}
+
+func (x *Place) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Supervisor is what started this node's process, and starts it again when it crashes.
 type Supervisor struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -3532,7 +3729,7 @@ type Supervisor struct {
 
 func (x *Supervisor) Reset() {
 	*x = Supervisor{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3544,7 +3741,7 @@ func (x *Supervisor) String() string {
 func (*Supervisor) ProtoMessage() {}
 
 func (x *Supervisor) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3557,7 +3754,7 @@ func (x *Supervisor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Supervisor.ProtoReflect.Descriptor instead.
 func (*Supervisor) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Supervisor) GetCrashes() uint64 {
@@ -3610,7 +3807,7 @@ type Checksums struct {
 
 func (x *Checksums) Reset() {
 	*x = Checksums{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3622,7 +3819,7 @@ func (x *Checksums) String() string {
 func (*Checksums) ProtoMessage() {}
 
 func (x *Checksums) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3635,7 +3832,7 @@ func (x *Checksums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
 func (*Checksums) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Checksums) GetProcess() string {
@@ -3697,7 +3894,7 @@ type DamageFinding struct {
 
 func (x *DamageFinding) Reset() {
 	*x = DamageFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3709,7 +3906,7 @@ func (x *DamageFinding) String() string {
 func (*DamageFinding) ProtoMessage() {}
 
 func (x *DamageFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3722,7 +3919,7 @@ func (x *DamageFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DamageFinding.ProtoReflect.Descriptor instead.
 func (*DamageFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DamageFinding) GetNumber() uint64 {
@@ -3789,7 +3986,7 @@ type BackingVolume struct {
 
 func (x *BackingVolume) Reset() {
 	*x = BackingVolume{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3801,7 +3998,7 @@ func (x *BackingVolume) String() string {
 func (*BackingVolume) ProtoMessage() {}
 
 func (x *BackingVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3814,7 +4011,7 @@ func (x *BackingVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingVolume.ProtoReflect.Descriptor instead.
 func (*BackingVolume) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BackingVolume) GetName() string {
@@ -3873,7 +4070,7 @@ type Arbiter struct {
 
 func (x *Arbiter) Reset() {
 	*x = Arbiter{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3885,7 +4082,7 @@ func (x *Arbiter) String() string {
 func (*Arbiter) ProtoMessage() {}
 
 func (x *Arbiter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3898,7 +4095,7 @@ func (x *Arbiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
 func (*Arbiter) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Arbiter) GetReachable() bool {
@@ -3958,7 +4155,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3970,7 +4167,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3983,7 +4180,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Scrub) GetActive() bool {
@@ -4132,7 +4329,7 @@ type ScrubSkip struct {
 
 func (x *ScrubSkip) Reset() {
 	*x = ScrubSkip{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4144,7 +4341,7 @@ func (x *ScrubSkip) String() string {
 func (*ScrubSkip) ProtoMessage() {}
 
 func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4157,7 +4354,7 @@ func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubSkip.ProtoReflect.Descriptor instead.
 func (*ScrubSkip) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{52}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ScrubSkip) GetReason() string {
@@ -4196,7 +4393,7 @@ type ScrubFinding struct {
 
 func (x *ScrubFinding) Reset() {
 	*x = ScrubFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4208,7 +4405,7 @@ func (x *ScrubFinding) String() string {
 func (*ScrubFinding) ProtoMessage() {}
 
 func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4221,7 +4418,7 @@ func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubFinding.ProtoReflect.Descriptor instead.
 func (*ScrubFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{53}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ScrubFinding) GetNumber() uint64 {
@@ -4278,7 +4475,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4290,7 +4487,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4303,7 +4500,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{54}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -4345,7 +4542,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4357,7 +4554,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4370,7 +4567,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{55}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -4404,7 +4601,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4416,7 +4613,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4429,7 +4626,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{56}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -4454,7 +4651,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4466,7 +4663,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4479,7 +4676,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{57}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{60}
 }
 
 type Resync struct {
@@ -4499,7 +4696,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4511,7 +4708,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4524,7 +4721,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{58}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -4598,7 +4795,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4610,7 +4807,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4623,7 +4820,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{59}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{62}
 }
 
 type ListSessionsRequest struct {
@@ -4635,7 +4832,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4647,7 +4844,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4660,7 +4857,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{60}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ListSessionsRequest) GetHostIqn() string {
@@ -4682,7 +4879,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4694,7 +4891,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4707,7 +4904,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{61}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ListSessionsResponse) GetNode() string {
@@ -4751,7 +4948,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4763,7 +4960,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4776,7 +4973,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{62}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Session) GetHostIqn() string {
@@ -4819,7 +5016,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4831,7 +5028,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4844,7 +5041,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{63}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -4885,7 +5082,7 @@ type ProfileRequest struct {
 
 func (x *ProfileRequest) Reset() {
 	*x = ProfileRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4897,7 +5094,7 @@ func (x *ProfileRequest) String() string {
 func (*ProfileRequest) ProtoMessage() {}
 
 func (x *ProfileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4910,7 +5107,7 @@ func (x *ProfileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileRequest.ProtoReflect.Descriptor instead.
 func (*ProfileRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{64}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ProfileRequest) GetKind() string {
@@ -4936,7 +5133,7 @@ type ProfilePart struct {
 
 func (x *ProfilePart) Reset() {
 	*x = ProfilePart{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[65]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4948,7 +5145,7 @@ func (x *ProfilePart) String() string {
 func (*ProfilePart) ProtoMessage() {}
 
 func (x *ProfilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[65]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4961,7 +5158,7 @@ func (x *ProfilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfilePart.ProtoReflect.Descriptor instead.
 func (*ProfilePart) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{65}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ProfilePart) GetData() []byte {
@@ -5207,7 +5404,12 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\"@\n" +
 	"\rDrainResponse\x12\x14\n" +
 	"\x05moved\x18\x01 \x01(\rR\x05moved\x12\x19\n" +
-	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\"\x80\x01\n" +
+	"\bpause_us\x18\x02 \x01(\x04R\apauseUs\"V\n" +
+	"\x12DrainMemberRequest\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x16\n" +
+	"\x06member\x18\x02 \x01(\tR\x06member\x12\x10\n" +
+	"\x03end\x18\x03 \x01(\bR\x03end\"\x15\n" +
+	"\x13DrainMemberResponse\"\x80\x01\n" +
 	"\x19SetOwnershipPolicyRequest\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x125\n" +
 	"\x17fail_back_delay_seconds\x18\x02 \x01(\rR\x14failBackDelaySeconds\x12\x18\n" +
@@ -5245,7 +5447,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\aDiskUse\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x10\n" +
 	"\x03use\x18\x02 \x03(\x01R\x03use\"\x12\n" +
-	"\x10GetStatusRequest\"\xa1\t\n" +
+	"\x10GetStatusRequest\"\xd1\t\n" +
 	"\x06Status\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04pair\x18\x02 \x01(\tR\x04pair\x12\x12\n" +
@@ -5287,7 +5489,17 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\townership\x18\x1d \x01(\v2\x1a.gemel.target.v1.OwnershipR\townership\x12;\n" +
 	"\n" +
 	"supervisor\x18\x1e \x01(\v2\x1b.gemel.target.v1.SupervisorR\n" +
-	"supervisor\"\xd9\x01\n" +
+	"supervisor\x12.\n" +
+	"\x06places\x18  \x03(\v2\x16.gemel.target.v1.PlaceR\x06places\"\xd4\x01\n" +
+	"\x05Place\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x16\n" +
+	"\x06member\x18\x02 \x01(\tR\x06member\x12%\n" +
+	"\x0ecapacity_bytes\x18\x03 \x01(\x04R\rcapacityBytes\x12\x1d\n" +
+	"\n" +
+	"free_bytes\x18\x04 \x01(\x04R\tfreeBytes\x12\x1a\n" +
+	"\bdraining\x18\x05 \x01(\bR\bdraining\x12!\n" +
+	"\fextents_left\x18\x06 \x01(\x04R\vextentsLeft\x12\x16\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\"\xd9\x01\n" +
 	"\n" +
 	"Supervisor\x12\x18\n" +
 	"\acrashes\x18\x01 \x01(\x04R\acrashes\x12\x1d\n" +
@@ -5429,7 +5641,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x0fPHASE_RESYNCING\x10\x05\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x06\x12\x10\n" +
 	"\fPHASE_FENCED\x10\a\x12\x12\n" +
-	"\x0ePHASE_STOPPING\x10\b2\xa8\x11\n" +
+	"\x0ePHASE_STOPPING\x10\b2\x82\x12\n" +
 	"\rTargetService\x12D\n" +
 	"\tCreateLUN\x12!.gemel.target.v1.CreateLUNRequest\x1a\x14.gemel.target.v1.LUN\x12R\n" +
 	"\tDeleteLUN\x12!.gemel.target.v1.DeleteLUNRequest\x1a\".gemel.target.v1.DeleteLUNResponse\x12D\n" +
@@ -5448,7 +5660,8 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x10CutGroupSnapshot\x12(.gemel.target.v1.CutGroupSnapshotRequest\x1a).gemel.target.v1.CutGroupSnapshotResponse\x12\\\n" +
 	"\x10GetGroupSnapshot\x12(.gemel.target.v1.GetGroupSnapshotRequest\x1a\x1e.gemel.target.v1.GroupSnapshot\x12j\n" +
 	"\x11TransferOwnership\x12).gemel.target.v1.TransferOwnershipRequest\x1a*.gemel.target.v1.TransferOwnershipResponse\x12F\n" +
-	"\x05Drain\x12\x1d.gemel.target.v1.DrainRequest\x1a\x1e.gemel.target.v1.DrainResponse\x12m\n" +
+	"\x05Drain\x12\x1d.gemel.target.v1.DrainRequest\x1a\x1e.gemel.target.v1.DrainResponse\x12X\n" +
+	"\vDrainMember\x12#.gemel.target.v1.DrainMemberRequest\x1a$.gemel.target.v1.DrainMemberResponse\x12m\n" +
 	"\x12SetOwnershipPolicy\x12*.gemel.target.v1.SetOwnershipPolicyRequest\x1a+.gemel.target.v1.SetOwnershipPolicyResponse\x12G\n" +
 	"\tGetStatus\x12!.gemel.target.v1.GetStatusRequest\x1a\x17.gemel.target.v1.Status\x12[\n" +
 	"\fListSessions\x12$.gemel.target.v1.ListSessionsRequest\x1a%.gemel.target.v1.ListSessionsResponse\x12L\n" +
@@ -5471,7 +5684,7 @@ func file_api_dataplane_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_dataplane_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
+var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(WriteCache)(0),                     // 0: gemel.target.v1.WriteCache
 	(ScrubOrigin)(0),                    // 1: gemel.target.v1.ScrubOrigin
@@ -5516,47 +5729,50 @@ var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(*TransferOwnershipResponse)(nil),   // 40: gemel.target.v1.TransferOwnershipResponse
 	(*DrainRequest)(nil),                // 41: gemel.target.v1.DrainRequest
 	(*DrainResponse)(nil),               // 42: gemel.target.v1.DrainResponse
-	(*SetOwnershipPolicyRequest)(nil),   // 43: gemel.target.v1.SetOwnershipPolicyRequest
-	(*SetOwnershipPolicyResponse)(nil),  // 44: gemel.target.v1.SetOwnershipPolicyResponse
-	(*OwnershipMove)(nil),               // 45: gemel.target.v1.OwnershipMove
-	(*Ownership)(nil),                   // 46: gemel.target.v1.Ownership
-	(*DiskUse)(nil),                     // 47: gemel.target.v1.DiskUse
-	(*GetStatusRequest)(nil),            // 48: gemel.target.v1.GetStatusRequest
-	(*Status)(nil),                      // 49: gemel.target.v1.Status
-	(*Supervisor)(nil),                  // 50: gemel.target.v1.Supervisor
-	(*Checksums)(nil),                   // 51: gemel.target.v1.Checksums
-	(*DamageFinding)(nil),               // 52: gemel.target.v1.DamageFinding
-	(*BackingVolume)(nil),               // 53: gemel.target.v1.BackingVolume
-	(*Arbiter)(nil),                     // 54: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                       // 55: gemel.target.v1.Scrub
-	(*ScrubSkip)(nil),                   // 56: gemel.target.v1.ScrubSkip
-	(*ScrubFinding)(nil),                // 57: gemel.target.v1.ScrubFinding
-	(*ScrubRequest)(nil),                // 58: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),               // 59: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),                // 60: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),               // 61: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                      // 62: gemel.target.v1.Resync
-	(*WatchRequest)(nil),                // 63: gemel.target.v1.WatchRequest
-	(*ListSessionsRequest)(nil),         // 64: gemel.target.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),        // 65: gemel.target.v1.ListSessionsResponse
-	(*Session)(nil),                     // 66: gemel.target.v1.Session
-	(*Event)(nil),                       // 67: gemel.target.v1.Event
-	(*ProfileRequest)(nil),              // 68: gemel.target.v1.ProfileRequest
-	(*ProfilePart)(nil),                 // 69: gemel.target.v1.ProfilePart
-	nil,                                 // 70: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                                 // 71: gemel.target.v1.LUN.LabelsEntry
-	nil,                                 // 72: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                                 // 73: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),       // 74: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 75: google.protobuf.Duration
+	(*DrainMemberRequest)(nil),          // 43: gemel.target.v1.DrainMemberRequest
+	(*DrainMemberResponse)(nil),         // 44: gemel.target.v1.DrainMemberResponse
+	(*SetOwnershipPolicyRequest)(nil),   // 45: gemel.target.v1.SetOwnershipPolicyRequest
+	(*SetOwnershipPolicyResponse)(nil),  // 46: gemel.target.v1.SetOwnershipPolicyResponse
+	(*OwnershipMove)(nil),               // 47: gemel.target.v1.OwnershipMove
+	(*Ownership)(nil),                   // 48: gemel.target.v1.Ownership
+	(*DiskUse)(nil),                     // 49: gemel.target.v1.DiskUse
+	(*GetStatusRequest)(nil),            // 50: gemel.target.v1.GetStatusRequest
+	(*Status)(nil),                      // 51: gemel.target.v1.Status
+	(*Place)(nil),                       // 52: gemel.target.v1.Place
+	(*Supervisor)(nil),                  // 53: gemel.target.v1.Supervisor
+	(*Checksums)(nil),                   // 54: gemel.target.v1.Checksums
+	(*DamageFinding)(nil),               // 55: gemel.target.v1.DamageFinding
+	(*BackingVolume)(nil),               // 56: gemel.target.v1.BackingVolume
+	(*Arbiter)(nil),                     // 57: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                       // 58: gemel.target.v1.Scrub
+	(*ScrubSkip)(nil),                   // 59: gemel.target.v1.ScrubSkip
+	(*ScrubFinding)(nil),                // 60: gemel.target.v1.ScrubFinding
+	(*ScrubRequest)(nil),                // 61: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),               // 62: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),                // 63: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),               // 64: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                      // 65: gemel.target.v1.Resync
+	(*WatchRequest)(nil),                // 66: gemel.target.v1.WatchRequest
+	(*ListSessionsRequest)(nil),         // 67: gemel.target.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),        // 68: gemel.target.v1.ListSessionsResponse
+	(*Session)(nil),                     // 69: gemel.target.v1.Session
+	(*Event)(nil),                       // 70: gemel.target.v1.Event
+	(*ProfileRequest)(nil),              // 71: gemel.target.v1.ProfileRequest
+	(*ProfilePart)(nil),                 // 72: gemel.target.v1.ProfilePart
+	nil,                                 // 73: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                                 // 74: gemel.target.v1.LUN.LabelsEntry
+	nil,                                 // 75: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                                 // 76: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),       // 77: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 78: google.protobuf.Duration
 }
 var file_api_dataplane_v1_target_proto_depIdxs = []int32{
-	70, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	73, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
 	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
 	7,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	71, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	74, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
 	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
-	74, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
+	77, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
 	8,  // 6: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
 	21, // 7: gemel.target.v1.Mapping.near:type_name -> gemel.target.v1.Near
 	0,  // 8: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
@@ -5565,115 +5781,118 @@ var file_api_dataplane_v1_target_proto_depIdxs = []int32{
 	6,  // 11: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
 	4,  // 12: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
 	21, // 13: gemel.target.v1.MapHostRequest.near:type_name -> gemel.target.v1.Near
-	74, // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	72, // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	73, // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	77, // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	75, // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	76, // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
 	24, // 17: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
 	31, // 18: gemel.target.v1.GroupSnapshot.members:type_name -> gemel.target.v1.GroupSnapshotMember
 	24, // 19: gemel.target.v1.GroupSnapshotMember.snapshot:type_name -> gemel.target.v1.Snapshot
 	3,  // 20: gemel.target.v1.GroupSnapshotMember.stage:type_name -> gemel.target.v1.GroupSnapshotMember.Stage
 	25, // 21: gemel.target.v1.PrepareGroupSnapshotRequest.members:type_name -> gemel.target.v1.CreateSnapshotRequest
-	75, // 22: gemel.target.v1.HoldGroupSnapshotRequest.ttl:type_name -> google.protobuf.Duration
-	75, // 23: gemel.target.v1.CutGroupSnapshotResponse.held:type_name -> google.protobuf.Duration
-	74, // 24: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
-	74, // 25: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
-	74, // 26: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
-	45, // 27: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
-	74, // 28: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
-	75, // 29: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
-	47, // 30: gemel.target.v1.Ownership.disks:type_name -> gemel.target.v1.DiskUse
+	78, // 22: gemel.target.v1.HoldGroupSnapshotRequest.ttl:type_name -> google.protobuf.Duration
+	78, // 23: gemel.target.v1.CutGroupSnapshotResponse.held:type_name -> google.protobuf.Duration
+	77, // 24: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
+	77, // 25: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
+	77, // 26: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
+	47, // 27: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
+	77, // 28: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
+	78, // 29: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
+	49, // 30: gemel.target.v1.Ownership.disks:type_name -> gemel.target.v1.DiskUse
 	8,  // 31: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
 	2,  // 32: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	62, // 33: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	74, // 34: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	55, // 35: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	54, // 36: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	53, // 37: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
-	55, // 38: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
-	51, // 39: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
-	46, // 40: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
-	50, // 41: gemel.target.v1.Status.supervisor:type_name -> gemel.target.v1.Supervisor
-	74, // 42: gemel.target.v1.Supervisor.last_crash_time:type_name -> google.protobuf.Timestamp
-	52, // 43: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
-	74, // 44: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
-	74, // 45: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	74, // 46: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	74, // 47: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	74, // 48: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	1,  // 49: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
-	56, // 50: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
-	74, // 51: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
-	57, // 52: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
-	74, // 53: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
-	1,  // 54: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
-	55, // 55: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
-	74, // 56: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	74, // 57: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	74, // 58: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	8,  // 59: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
-	66, // 60: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	74, // 61: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
-	74, // 62: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	74, // 63: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
-	74, // 64: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	49, // 65: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	5,  // 66: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	9,  // 67: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	11, // 68: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	12, // 69: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	13, // 70: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	18, // 71: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	20, // 72: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	22, // 73: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	25, // 74: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	26, // 75: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	28, // 76: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	32, // 77: gemel.target.v1.TargetService.BeginGroupSnapshot:input_type -> gemel.target.v1.BeginGroupSnapshotRequest
-	33, // 78: gemel.target.v1.TargetService.PrepareGroupSnapshot:input_type -> gemel.target.v1.PrepareGroupSnapshotRequest
-	34, // 79: gemel.target.v1.TargetService.HoldGroupSnapshot:input_type -> gemel.target.v1.HoldGroupSnapshotRequest
-	36, // 80: gemel.target.v1.TargetService.CutGroupSnapshot:input_type -> gemel.target.v1.CutGroupSnapshotRequest
-	38, // 81: gemel.target.v1.TargetService.GetGroupSnapshot:input_type -> gemel.target.v1.GetGroupSnapshotRequest
-	39, // 82: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	41, // 83: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
-	43, // 84: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
-	48, // 85: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	64, // 86: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
-	14, // 87: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
-	58, // 88: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	60, // 89: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	68, // 90: gemel.target.v1.TargetService.Profile:input_type -> gemel.target.v1.ProfileRequest
-	63, // 91: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	6,  // 92: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	10, // 93: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	6,  // 94: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	6,  // 95: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	6,  // 96: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	19, // 97: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	7,  // 98: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	23, // 99: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	24, // 100: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	27, // 101: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	29, // 102: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	30, // 103: gemel.target.v1.TargetService.BeginGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
-	30, // 104: gemel.target.v1.TargetService.PrepareGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
-	35, // 105: gemel.target.v1.TargetService.HoldGroupSnapshot:output_type -> gemel.target.v1.HoldGroupSnapshotResponse
-	37, // 106: gemel.target.v1.TargetService.CutGroupSnapshot:output_type -> gemel.target.v1.CutGroupSnapshotResponse
-	30, // 107: gemel.target.v1.TargetService.GetGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
-	40, // 108: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	42, // 109: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
-	44, // 110: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
-	49, // 111: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	65, // 112: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	15, // 113: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
-	59, // 114: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	61, // 115: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	69, // 116: gemel.target.v1.TargetService.Profile:output_type -> gemel.target.v1.ProfilePart
-	67, // 117: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	92, // [92:118] is the sub-list for method output_type
-	66, // [66:92] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	65, // 33: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	77, // 34: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	58, // 35: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	57, // 36: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	56, // 37: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
+	58, // 38: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
+	54, // 39: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
+	48, // 40: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
+	53, // 41: gemel.target.v1.Status.supervisor:type_name -> gemel.target.v1.Supervisor
+	52, // 42: gemel.target.v1.Status.places:type_name -> gemel.target.v1.Place
+	77, // 43: gemel.target.v1.Supervisor.last_crash_time:type_name -> google.protobuf.Timestamp
+	55, // 44: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
+	77, // 45: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
+	77, // 46: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	77, // 47: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	77, // 48: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	77, // 49: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	1,  // 50: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
+	59, // 51: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
+	77, // 52: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
+	60, // 53: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
+	77, // 54: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
+	1,  // 55: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
+	58, // 56: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
+	77, // 57: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	77, // 58: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	77, // 59: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	8,  // 60: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
+	69, // 61: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
+	77, // 62: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	77, // 63: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	77, // 64: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	77, // 65: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	51, // 66: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	5,  // 67: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	9,  // 68: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	11, // 69: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	12, // 70: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	13, // 71: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	18, // 72: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	20, // 73: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	22, // 74: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	25, // 75: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	26, // 76: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	28, // 77: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	32, // 78: gemel.target.v1.TargetService.BeginGroupSnapshot:input_type -> gemel.target.v1.BeginGroupSnapshotRequest
+	33, // 79: gemel.target.v1.TargetService.PrepareGroupSnapshot:input_type -> gemel.target.v1.PrepareGroupSnapshotRequest
+	34, // 80: gemel.target.v1.TargetService.HoldGroupSnapshot:input_type -> gemel.target.v1.HoldGroupSnapshotRequest
+	36, // 81: gemel.target.v1.TargetService.CutGroupSnapshot:input_type -> gemel.target.v1.CutGroupSnapshotRequest
+	38, // 82: gemel.target.v1.TargetService.GetGroupSnapshot:input_type -> gemel.target.v1.GetGroupSnapshotRequest
+	39, // 83: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	41, // 84: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
+	43, // 85: gemel.target.v1.TargetService.DrainMember:input_type -> gemel.target.v1.DrainMemberRequest
+	45, // 86: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
+	50, // 87: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	67, // 88: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	14, // 89: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
+	61, // 90: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	63, // 91: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	71, // 92: gemel.target.v1.TargetService.Profile:input_type -> gemel.target.v1.ProfileRequest
+	66, // 93: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	6,  // 94: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	10, // 95: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	6,  // 96: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	6,  // 97: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	6,  // 98: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	19, // 99: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	7,  // 100: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	23, // 101: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	24, // 102: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	27, // 103: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	29, // 104: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	30, // 105: gemel.target.v1.TargetService.BeginGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	30, // 106: gemel.target.v1.TargetService.PrepareGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	35, // 107: gemel.target.v1.TargetService.HoldGroupSnapshot:output_type -> gemel.target.v1.HoldGroupSnapshotResponse
+	37, // 108: gemel.target.v1.TargetService.CutGroupSnapshot:output_type -> gemel.target.v1.CutGroupSnapshotResponse
+	30, // 109: gemel.target.v1.TargetService.GetGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	40, // 110: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	42, // 111: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
+	44, // 112: gemel.target.v1.TargetService.DrainMember:output_type -> gemel.target.v1.DrainMemberResponse
+	46, // 113: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
+	51, // 114: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	68, // 115: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	15, // 116: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
+	62, // 117: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	64, // 118: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	72, // 119: gemel.target.v1.TargetService.Profile:output_type -> gemel.target.v1.ProfilePart
+	70, // 120: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	94, // [94:121] is the sub-list for method output_type
+	67, // [67:94] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_api_dataplane_v1_target_proto_init() }
@@ -5689,7 +5908,7 @@ func file_api_dataplane_v1_target_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_dataplane_v1_target_proto_rawDesc), len(file_api_dataplane_v1_target_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   70,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,6 +40,7 @@ const (
 	TargetService_GetGroupSnapshot_FullMethodName     = "/gemel.target.v1.TargetService/GetGroupSnapshot"
 	TargetService_TransferOwnership_FullMethodName    = "/gemel.target.v1.TargetService/TransferOwnership"
 	TargetService_Drain_FullMethodName                = "/gemel.target.v1.TargetService/Drain"
+	TargetService_DrainMember_FullMethodName          = "/gemel.target.v1.TargetService/DrainMember"
 	TargetService_SetOwnershipPolicy_FullMethodName   = "/gemel.target.v1.TargetService/SetOwnershipPolicy"
 	TargetService_GetStatus_FullMethodName            = "/gemel.target.v1.TargetService/GetStatus"
 	TargetService_ListSessions_FullMethodName         = "/gemel.target.v1.TargetService/ListSessions"
@@ -106,6 +107,10 @@ type TargetServiceClient interface {
 	// seconds have passed without another Drain, or the drain is ended by 0 seconds. The home of the LUNs does not change: they
 	// return once the drain is over. A pair has one drain at a time; another one replaces it.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
+	// DrainMember has a node move all extents away from a member of one of its backing volumes, while hosts use them; nothing new
+	// goes there. It returns when that has begun; Status.places has how far it is. It concerns the node that is asked only: the
+	// members of the other node are its own. FAILED_PRECONDITION while another member of the volume is drained.
+	DrainMember(ctx context.Context, in *DrainMemberRequest, opts ...grpc.CallOption) (*DrainMemberResponse, error)
 	// SetOwnershipPolicy says how the pair decides who owns what, instead of the flags of its nodes, from the next decision on. It
 	// is kept on the disks of both nodes. A move that was decided under another version is not made.
 	SetOwnershipPolicy(ctx context.Context, in *SetOwnershipPolicyRequest, opts ...grpc.CallOption) (*SetOwnershipPolicyResponse, error)
@@ -320,6 +325,16 @@ func (c *targetServiceClient) Drain(ctx context.Context, in *DrainRequest, opts 
 	return out, nil
 }
 
+func (c *targetServiceClient) DrainMember(ctx context.Context, in *DrainMemberRequest, opts ...grpc.CallOption) (*DrainMemberResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainMemberResponse)
+	err := c.cc.Invoke(ctx, TargetService_DrainMember_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *targetServiceClient) SetOwnershipPolicy(ctx context.Context, in *SetOwnershipPolicyRequest, opts ...grpc.CallOption) (*SetOwnershipPolicyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SetOwnershipPolicyResponse)
@@ -474,6 +489,10 @@ type TargetServiceServer interface {
 	// seconds have passed without another Drain, or the drain is ended by 0 seconds. The home of the LUNs does not change: they
 	// return once the drain is over. A pair has one drain at a time; another one replaces it.
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
+	// DrainMember has a node move all extents away from a member of one of its backing volumes, while hosts use them; nothing new
+	// goes there. It returns when that has begun; Status.places has how far it is. It concerns the node that is asked only: the
+	// members of the other node are its own. FAILED_PRECONDITION while another member of the volume is drained.
+	DrainMember(context.Context, *DrainMemberRequest) (*DrainMemberResponse, error)
 	// SetOwnershipPolicy says how the pair decides who owns what, instead of the flags of its nodes, from the next decision on. It
 	// is kept on the disks of both nodes. A move that was decided under another version is not made.
 	SetOwnershipPolicy(context.Context, *SetOwnershipPolicyRequest) (*SetOwnershipPolicyResponse, error)
@@ -561,6 +580,9 @@ func (UnimplementedTargetServiceServer) TransferOwnership(context.Context, *Tran
 }
 func (UnimplementedTargetServiceServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
+}
+func (UnimplementedTargetServiceServer) DrainMember(context.Context, *DrainMemberRequest) (*DrainMemberResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainMember not implemented")
 }
 func (UnimplementedTargetServiceServer) SetOwnershipPolicy(context.Context, *SetOwnershipPolicyRequest) (*SetOwnershipPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetOwnershipPolicy not implemented")
@@ -931,6 +953,24 @@ func _TargetService_Drain_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TargetService_DrainMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainMemberRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).DrainMember(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_DrainMember_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).DrainMember(ctx, req.(*DrainMemberRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TargetService_SetOwnershipPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SetOwnershipPolicyRequest)
 	if err := dec(in); err != nil {
@@ -1139,6 +1179,10 @@ var TargetService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Drain",
 			Handler:    _TargetService_Drain_Handler,
+		},
+		{
+			MethodName: "DrainMember",
+			Handler:    _TargetService_DrainMember_Handler,
 		},
 		{
 			MethodName: "SetOwnershipPolicy",

@@ -56,7 +56,7 @@ func TestNewerFormatOnDiskIsRefusedByName(t *testing.T) {
 					t.Fatal(err)
 				}
 				log, err := os.ReadFile(p.LogFile(0))
-				want := "the store has a newer format: format 2, this "
+				want := "the store has a newer format: format 99, this "
 				if err != nil || !strings.Contains(string(log), want) || !strings.Contains(string(log), path) {
 					t.Fatalf("%v: no %q of %s in\n%s", err, want, path, log)
 				}
@@ -68,7 +68,49 @@ func TestNewerFormatOnDiskIsRefusedByName(t *testing.T) {
 	}
 }
 
-// raise gives a file the next format.
+// A release that knows no members of backing volumes does not start on one that has some: it would
+// read holes where data is.
+func TestVolumeWithMembersIsRefusedByName(t *testing.T) {
+	for name, flags := range map[string][]string{"store.json": nil, "volume.json": {"--backing-volume", "fast="}} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			p := lay(t, [2]build{now, now})
+			of, without := "default", []string{"--shared-filesystem"}
+			if flags != nil {
+				of, without = "fast", append(without, flags[0], flags[1]+t.TempDir())
+			}
+			p.PerNode[0] = append([]string{"--backing-volume", of + "/m=" + t.TempDir()}, without...)
+			if err := p.StartNode(0); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.WaitPhase(ctx, 0, targetv1.Phase_PHASE_STARTING); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Term(0); err != nil {
+				t.Fatal(err)
+			}
+			use(p, 0, before)
+			p.PerNode[0] = without
+			if err := p.StartNode(0); err != nil {
+				t.Fatal(err)
+			}
+			if err := harness.Wait(ctx, "the node has ended", func() (bool, string) {
+				ended, err := p.Ended(0)
+				return ended && err != nil, fmt.Sprint(ended, err)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			log, err := os.ReadFile(p.LogFile(0))
+			want := "the store has a newer format: format 2, this "
+			if err != nil || !strings.Contains(string(log), want) || !strings.Contains(string(log), name) {
+				t.Fatalf("%v: no %q of %s in\n%s", err, want, name, log)
+			}
+		})
+	}
+}
+
+// raise gives a file a format of the future.
 func raise(t *testing.T, path string) (text string) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -79,7 +121,7 @@ func raise(t *testing.T, path string) (text string) {
 	if err := json.Unmarshal(b, &v); err != nil {
 		t.Fatal(err)
 	}
-	v["format"] = v["format"].(float64) + 1
+	v["format"] = 99
 	if b, err = json.Marshal(v); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,341 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/extents"
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/store"
+	"github.com/gemel-storage/gemel/dataplane/tiering"
+	"github.com/gemel-storage/gemel/internal/human"
+)
+
+// Where extents lie in the members of a backing volume is a node's own business: nothing of it is
+// in the log, and the other node may have other members. The mover empties members that are
+// drained, and evens how full the others are.
+
+// arrangeEvery is how often the mover looks.
+const arrangeEvery = 10 * time.Second
+
+const (
+	// After a move the mover rests as long as the move has taken, to empty a member, or three times
+	// as long, to even members: where hosts keep the disks busy, moves take longer, and so do
+	// rests.
+	drainRests = 1
+	evenRests  = 3
+	// moveRate bounds what is moved where disks are fast, in bytes a second.
+	moveRate = 128 << 20
+)
+
+// mover is its state. A volume that is not in a map is as one that has the zero value there.
+type mover struct {
+	kick  chan struct{}
+	under map[string]map[tiering.Tier]bool // by volume: what was being made even, for the loop alone
+	swept map[*store.File]bool             // for the loop alone
+
+	mu    sync.Mutex
+	stuck map[string]string // by volume: why a drain makes no progress
+}
+
+func newMover() mover {
+	return mover{kick: make(chan struct{}, 1), under: map[string]map[tiering.Tier]bool{}, swept: map[*store.File]bool{}, stuck: map[string]string{}}
+}
+
+// MoveExtent moves an extent of a LUN to the place of its backing volume that has a number, while
+// hosts use it. It changes nothing that the other node or a host sees.
+func (n *Node) MoveExtent(ctx context.Context, lun string, extent int64, to uint8) error {
+	e := n.entryOf(lun)
+	if e == nil {
+		return fmt.Errorf("LUN %s: %w", lun, store.ErrNotFound)
+	}
+	return e.file.MoveExtent(ctx, extent, to)
+}
+
+// DrainMember implements control.Node.
+func (n *Node) DrainMember(_ context.Context, volume, member string, on bool) error {
+	v, err := n.store.Volume(meta.VolumeOf(volume))
+	if err != nil {
+		return fmt.Errorf("volume: node %s: %w: %w", n.self, err, meta.ErrNotFound)
+	}
+	if on {
+		if err := n.drainable(v, member); err != nil {
+			return err
+		}
+	}
+	switch err := v.Drain(member, on); {
+	case errors.Is(err, store.ErrNoPlace):
+		return fmt.Errorf("member: node %s: backing volume %q has no member %q: %w", n.self, v.Name(), member, meta.ErrNotFound)
+	case errors.Is(err, store.ErrLastPlace):
+		return fmt.Errorf("member: node %s: %q is the last member of backing volume %q that is not drained; add another one first: %w", n.self, member, v.Name(), meta.ErrInUse)
+	case err != nil:
+		return err
+	}
+	n.log.Info("drain of a member of a backing volume", "volume", v.Name(), "member", member, "on", on)
+	n.mover.say(v.Name(), "")
+	select {
+	case n.mover.kick <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// drainable refuses a drain for which the other members have no room, and a second one.
+func (n *Node) drainable(v *store.BackingVolume, member string) error {
+	var list []tiering.Volume
+	for _, p := range v.Places() {
+		total, free, err := p.Room()
+		if err != nil {
+			return err
+		}
+		if p.Draining && p.Name != member {
+			return fmt.Errorf("member: node %s: member %q of backing volume %q is drained; take it away first, or end its drain: %w", n.self, p.Name, v.Name(), meta.ErrInUse)
+		}
+		if p.Name == member { // what has to move, and not what else is on its filesystem
+			free = total
+			for _, f := range n.spreadFiles(v) {
+				bytes, err := f.AllocatedIn(p.Number)
+				if err != nil {
+					return err
+				}
+				free -= bytes
+			}
+		}
+		list = append(list, tiering.Volume{Number: p.Number, Tier: tiering.Capacity, Total: total, Free: free, Draining: p.Name == member})
+	}
+	if lacks := tiering.Lacking(list); lacks > 0 {
+		return fmt.Errorf("member: node %s: the other members of backing volume %q lack %s for what is on %q; add a member, or delete LUNs or snapshots: %w",
+			n.self, v.Name(), human.Size(uint64(lacks)), member, meta.ErrExhausted)
+	}
+	return nil
+}
+
+func (m *mover) say(volume, why string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stuck[volume] = why
+}
+
+// arrangeLoop is the mover.
+func (n *Node) arrangeLoop() {
+	if !slices.ContainsFunc(n.store.Volumes(), func(v *store.BackingVolume) bool { return len(v.Places()) > 1 }) {
+		return
+	}
+	t := time.NewTicker(arrangeEvery)
+	defer t.Stop()
+	for {
+		for _, v := range n.store.Volumes() {
+			if len(v.Places()) > 1 && n.store.Failed() == nil {
+				n.arrange(v)
+			}
+		}
+		select {
+		case <-t.C:
+		case <-n.mover.kick:
+		case <-n.run.ctx.Done():
+			return
+		}
+	}
+}
+
+// spreadFiles are those of LUNs and snapshots of a volume of which extents can move.
+func (n *Node) spreadFiles(v *store.BackingVolume) (list []*store.File) {
+	name := meta.VolumeOf(v.Name())
+	n.md.mu.Lock()
+	defer n.md.mu.Unlock()
+	t := n.md.tables.Load()
+	for _, e := range t.units {
+		if e.lun.Volume == name && e.file.Spread() {
+			list = append(list, e.file)
+		}
+	}
+	for id, f := range t.snapshots {
+		if s := n.md.state.Snapshots[id.String()]; s != nil && s.Volume == name && f.Spread() {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// arrange does what there is to do for a volume, and returns when that is done or cannot be.
+func (n *Node) arrange(v *store.BackingVolume) {
+	files := n.spreadFiles(v)
+	for _, f := range files {
+		if !n.mover.swept[f] {
+			if _, err := f.SweepExtents(n.run.ctx); err != nil {
+				n.moveFailed(v, err)
+				continue
+			}
+			n.mover.swept[f] = true
+		}
+	}
+	for _, p := range v.Places() {
+		if p.Draining {
+			n.emptyPlace(v, p, files)
+		}
+	}
+	n.evenPlaces(v, files)
+	for f := range n.mover.swept { // of those that are closed
+		if !f.Open() {
+			delete(n.mover.swept, f)
+		}
+	}
+}
+
+// emptyPlace moves everything away from a place that is drained.
+func (n *Node) emptyPlace(v *store.BackingVolume, p store.Place, files []*store.File) {
+	for _, f := range files {
+		for e := range f.ExtentCount() {
+			if f.Where(e) != p.Number {
+				continue
+			}
+			to, ok := emptiest(v)
+			if !ok {
+				n.mover.say(v.Name(), "the other members have no room: add a member, or delete LUNs or snapshots")
+				return
+			}
+			if !n.moveOne(v, f, e, to, drainRests) {
+				if n.run.ctx.Err() != nil || n.store.Failed() != nil || !f.Open() {
+					break
+				}
+				if f.Where(e) == p.Number {
+					return
+				}
+			}
+			if !stillDraining(v, p.Number) {
+				return
+			}
+		}
+	}
+	n.mover.say(v.Name(), "")
+}
+
+func stillDraining(v *store.BackingVolume, number uint8) bool {
+	return slices.ContainsFunc(v.Places(), func(p store.Place) bool { return p.Number == number && p.Draining })
+}
+
+// emptiest is the place that is used least and has room for an extent.
+func emptiest(v *store.BackingVolume) (number uint8, ok bool) {
+	least := 2.0
+	for _, p := range v.Places() {
+		total, free, err := p.Room()
+		if err != nil || p.Draining || total <= 0 || free < 4*extents.Size {
+			continue
+		}
+		if share := float64(total-free) / float64(total); share < least {
+			least, number, ok = share, p.Number, true
+		}
+	}
+	return number, ok
+}
+
+// evenPlaces moves extents that are written and shared with no other object, so that places are
+// used alike.
+func (n *Node) evenPlaces(v *store.BackingVolume, files []*store.File) {
+	var list []tiering.Volume
+	for _, p := range v.Places() {
+		total, free, err := p.Room()
+		if err != nil {
+			return
+		}
+		if !p.Draining {
+			list = append(list, tiering.Volume{Number: p.Number, Tier: tiering.Capacity, Total: total, Free: free})
+		}
+	}
+	flows, under := tiering.Even(list, n.mover.under[v.Name()])
+	n.mover.under[v.Name()] = under
+	for _, x := range flows {
+		n.pour(v, files, x)
+	}
+}
+
+// pour moves so many bytes from one place to another, of the LUNs that have most there.
+func (n *Node) pour(v *store.BackingVolume, files []*store.File, x tiering.Flow) {
+	has := map[*store.File]int64{}
+	for _, f := range files {
+		has[f] = f.CountExtents()[x.From]
+	}
+	files = slices.SortedFunc(slices.Values(files), func(a, b *store.File) int { return cmp.Compare(has[b], has[a]) })
+	for _, f := range files {
+		for e := range f.ExtentCount() {
+			if x.Bytes <= 0 {
+				return
+			}
+			if f.Where(e) != x.From {
+				continue
+			}
+			data, shared, err := f.Extent(e)
+			if err != nil || !data || shared {
+				continue
+			}
+			if !n.moveOne(v, f, e, x.To, evenRests) {
+				if f.Open() && f.Where(e) == x.From {
+					return
+				}
+				break
+			}
+			x.Bytes -= extents.Size
+		}
+	}
+}
+
+// moveOne moves an extent, and rests. It returns whether the extent moved.
+func (n *Node) moveOne(v *store.BackingVolume, f *store.File, extent int64, to uint8, rests int) bool {
+	began := time.Now()
+	err := f.MoveExtent(n.run.ctx, extent, to)
+	if err != nil {
+		n.moveFailed(v, err)
+	}
+	rest := max(time.Duration(rests)*time.Since(began), extents.Size*time.Second/moveRate)
+	t := time.NewTimer(rest)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-n.run.ctx.Done():
+	}
+	return err == nil
+}
+
+// moveFailed says why an extent did not move, unless that is of no interest.
+func (n *Node) moveFailed(v *store.BackingVolume, err error) {
+	switch {
+	case n.run.ctx.Err() != nil, errors.Is(err, os.ErrClosed), errors.Is(err, fs.ErrNotExist), errors.Is(err, extents.ErrMoving), n.store.Failed() != nil:
+	default:
+		n.mover.say(v.Name(), err.Error())
+		n.log.Warn("cannot move an extent between members of a backing volume; trying again", "volume", v.Name(), "err", err)
+	}
+}
+
+// places are those of this node's volumes that have members, for its status.
+func (n *Node) places() (list []*targetv1.Place) {
+	for _, v := range n.store.Volumes() {
+		places := v.Places()
+		if len(places) < 2 && (len(places) == 0 || places[0].Name == store.HomePlace) {
+			continue
+		}
+		for _, p := range places {
+			x := &targetv1.Place{Volume: v.Name(), Member: p.Name, Draining: p.Draining}
+			if total, free, err := p.Room(); err == nil {
+				x.CapacityBytes, x.FreeBytes = uint64(total), uint64(free)
+			}
+			if p.Draining {
+				for _, f := range n.spreadFiles(v) {
+					x.ExtentsLeft += uint64(f.CountExtents()[p.Number])
+				}
+				n.mover.mu.Lock()
+				x.Reason = n.mover.stuck[v.Name()]
+				n.mover.mu.Unlock()
+			}
+			list = append(list, x)
+		}
+	}
+	return list
+}

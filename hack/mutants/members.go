@@ -1,0 +1,54 @@
+package main
+
+import "github.com/gemel-storage/gemel/internal/testkit/mutate"
+
+// ofMembers is the hazard of mutants of backing volumes that have members.
+const ofMembers = -9
+
+const (
+	ofStore = "dataplane/store"
+	ofNode  = "dataplane/node"
+)
+
+func inStore(file, old, new string) []mutate.Edit {
+	return []mutate.Edit{{File: ofStore + "/" + file, Old: old, New: new}}
+}
+
+var memberMutants = []mutant{
+	{ofMembers, "a member that is another one is taken", inStore("member.go",
+		"		case r.ID == x.id:\n", "		case true:\n"), ofStore, "TestMemberThatIsReplaced"},
+	{ofMembers, "what was on a lost member reads as zero", inStore("admit.go",
+		"			if at.Names(m.number) {\n", "			if at.Names(m.number) && false {\n"), ofStore, "TestMemberThatIsReplaced"},
+	{ofMembers, "an image that was cut reads as zero", inStore("admit.go",
+		"		case x.Size() < st.Size():", "		case false:"), ofStore, "TestPartsThatAreGone"},
+	{ofMembers, "a LUN whose map is lost is taken for whole", inStore("admit.go",
+		"		return \"its map of extents is missing\", nil\n", "		return \"\", extents.Create(v.mapPath(full), owner, v.rule(), st.Size())\n"), ofStore, "TestPartsThatAreGone"},
+	{ofMembers, "a release that knows no members opens a volume that has some", inStore("member.go",
+		"		if err := v.raiseFormat(); err != nil {\n			return err\n		}\n", ""), ofStore, "TestFirstMemberOfAVolumeWithLUNs"},
+	{ofMembers, "a member that is drained gets new extents", inStore("placesopen.go",
+		"		if !p.Draining {\n", "		if true {\n"), ofStore, "TestMemberThatIsTakenAway"},
+	{ofMembers, "a longer LUN has extents in a member that is drained", inStore("places.go",
+		"	if err := p.avoid(from); err != nil {\n		return err\n	}\n", "	_ = from\n"), ofStore, "TestMemberThatIsTakenAway"},
+	{ofMembers, "a member that is not empty is taken away", inStore("member.go",
+		"			if left == \"\" {\n", "			if true {\n"), ofStore, "TestMemberThatIsTakenAway"},
+	{ofMembers, "the last member is drained", inStore("moving.go",
+		"	case on && !slices.ContainsFunc(list,", "	case false && !slices.ContainsFunc(list,"), ofStore, "TestMemberThatIsTakenAway"},
+	{ofMembers, "a full member fills a LUN", inStore("spill.go",
+		"	if !errors.Is(err, ErrNoSpace) || !f.Spread() {", "	if true {"), ofStore, "TestFullMemberSpills"},
+	{ofMembers, "a durable write waits for the flush of another image", inStore("durable.go",
+		"	d.put.join(d)\n", "	f.join(d)\n"), ofStore, "TestDurableWritesSurviveALossOfPower"},
+	{ofMembers, "a durable write of an extent that moves is flushed at the old place only", []mutate.Edit{{File: extents + "/spread.go",
+		Old: "	if b.moves[extent] != nil {\n		return false, nil\n	}\n	return true, fn(", New: "	return true, fn("}}, ofStore, "TestSpreadFileAgainstAModel"},
+	{ofMembers, "a flush leaves members out", inStore("places.go",
+		"	for i, x := range f.places.order {\n		wg.Go", "	for i, x := range f.places.order[:1] {\n		wg.Go"), ofStore, "TestFlushReachesAllPlaces"},
+	{ofMembers, "a clone lies where the rule says, and not where its data is", inStore("clonespread.go",
+		"c.rule, c.size, c.at)", "c.rule, c.size, nil)"), ofStore, "TestSnapshotOfASpreadLUN"},
+	{ofMembers, "two members are drained at once", []mutate.Edit{{File: ofNode + "/mover.go",
+		Old: "		if p.Draining && p.Name != member {", New: "		if false {"}}, ofNode, "TestDrainOfAMember"},
+	{ofMembers, "a drain forgets snapshots", []mutate.Edit{{File: ofNode + "/mover.go",
+		Old: "s.Volume == name && f.Spread() {", New: "s.Volume == name && false {"}}, ofNode, "TestDrainOfAMember"},
+	{ofMembers, "a LUN that has lost a part is served", []mutate.Edit{{File: ofStore + "/objects.go",
+		Old: "		x.Size = 0\n", New: "		x.Lost = \"\"\n"}}, ofNode, "TestLUNOverMembers"},
+}
+
+func init() { mutants = append(mutants, memberMutants...) }
