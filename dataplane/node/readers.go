@@ -16,9 +16,10 @@ import (
 // bounded where it comes from: by the command windows and the read memory of sessions, and by the
 // window of what is forwarded.
 const (
-	// readersMax is how many reads of one backing volume are at the disk at once. NVMe and network
-	// disks give most of their IOPS at 32 to 64, SATA queues 32, and the kernel's own queue for a
-	// disk holds 64 and more. Each is a thread while it waits.
+	// readersMax is how many reads of one backing volume are at the disk at once, for each of its
+	// places if it has members. NVMe and network disks give most of their IOPS at 32 to 64, SATA
+	// queues 32, and the kernel's own queue for a disk holds 64 and more. Each is a thread while it
+	// waits.
 	readersMax = 64
 	// readingMax bounds the bytes of those reads, so that 64 long ones do not make each of them
 	// last for seconds at a disk of tens of MiB a second; it is what 3 GB/s deliver in 5 ms. A
@@ -29,6 +30,7 @@ const (
 // readers are those of one backing volume. Reads begin in order of arrival.
 type readers struct {
 	wg      *sync.WaitGroup // of the node, which waits for them
+	disks   int             // how many places the volume has; 0 counts as 1
 	waiting atomic.Int32    // length of queue
 
 	mu    sync.Mutex
@@ -63,7 +65,8 @@ func (r *readers) read(size int64, do func()) {
 }
 
 func (r *readers) room(size int64) bool {
-	return r.busy == 0 || r.busy < readersMax && r.bytes+size <= readingMax
+	disks := max(r.disks, 1)
+	return r.busy == 0 || r.busy < disks*readersMax && r.bytes+size <= int64(disks)*readingMax
 }
 
 func (r *readers) take(size int64) {
@@ -115,7 +118,7 @@ func (r *readers) due() (out []reading) {
 func (n *Node) readersOf(v *store.BackingVolume) *readers {
 	r := n.io.readers[v]
 	if r == nil {
-		r = &readers{wg: &n.run.wg}
+		r = &readers{wg: &n.run.wg, disks: len(v.Places())}
 		n.io.readers[v] = r
 	}
 	return r

@@ -23,6 +23,27 @@ func await[T any](t *testing.T, what string, c <-chan T) (x T) {
 	return x
 }
 
+// A volume with members has as many disks.
+func TestReadersOfSeveralDisks(t *testing.T) {
+	r := newReaders(t)
+	r.disks = 3
+	const n = 3*readersMax + 1
+	began, let := make(chan int, n), make(chan struct{}, n)
+	for i := range n {
+		r.read(readingMax/readersMax, func() { began <- i; <-let })
+	}
+	for range 3 * readersMax {
+		await(t, "a read begins", began)
+	}
+	if len(began) > 0 || !r.saturated() {
+		t.Error("more than three disks take")
+	}
+	for range n {
+		let <- struct{}{}
+	}
+	r.wg.Wait()
+}
+
 // As many reads as the disk likes are under way, the rest waits in order, and who hands them over
 // never does.
 func TestReadersAreBounded(t *testing.T) {
