@@ -22,15 +22,16 @@ import (
 // bench is a run: what it has started, by name, is started when a case first asks for it and ends
 // after the last case that uses it.
 type bench struct {
-	o       options
-	rig     *rig.Rig
-	baseBin string
-	pairs   map[string]*rig.Pair
-	served  map[string]*rig.Served
-	closers map[string][]func() error // by system
-	tgtd    *rig.Tgt
-	groups  *groups // of the curves; nil: not started
-	skipped []string
+	o        options
+	rig      *rig.Rig
+	baseBin  string
+	pairs    map[string]*rig.Pair
+	served   map[string]*rig.Served
+	closers  map[string][]func() error // by system
+	tgtd     *rig.Tgt
+	groups   *groups // of the curves; nil: not started
+	rotation *groups // LUNs over members of backing volumes; nil: not started
+	skipped  []string
 }
 
 // Systems. Those of gemel-target differ from the default case in one thing each.

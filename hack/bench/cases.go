@@ -24,7 +24,7 @@ type testCase struct {
 
 // cases in the order in which they are run: those that share systems follow each other.
 func cases() []testCase {
-	return slices.Concat(hotCases(), checksumCases(), shapeCases(), closeCases(), eventCases(), aluaCases(), snapshotCases(), coldCases(), opinionCases(), slowCases(), scaleCases(), sessionCases(), groupCases(), longCases())
+	return slices.Concat(hotCases(), checksumCases(), shapeCases(), closeCases(), eventCases(), aluaCases(), snapshotCases(), coldCases(), opinionCases(), slowCases(), scaleCases(), sessionCases(), groupCases(), rotationCases(), longCases())
 }
 
 // selected are those that the options ask for.

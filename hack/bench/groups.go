@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,14 +174,15 @@ type point struct {
 }
 
 // curve measures points in interleaved rounds; each is compared with the first one, which is
-// measured twice in each round.
+// measured twice in each round. The depth is groupDepth for each LUN, unless w says another one.
 func (b *bench) curve(ctx context.Context, g *groups, w load.Workload, points []point, before func(context.Context) error, note string) ([]results.Row, error) {
 	served := &rig.Served{Name: points[0].row, Flags: g.pair.Describe(), Procs: g.pair.Procs(), Whole: g.pair.InSync}
 	list := append([]point{points[0]}, points...)
 	figures := make([]results.Figures, len(list))
+	depth := w.Depth
 	for round := range b.o.rounds {
 		for _, i := range order(round, len(list)) {
-			w.Depth = groupDepth * len(list[i].devices)
+			w.Depth = cmp.Or(depth, groupDepth*len(list[i].devices))
 			s, err := b.measure(ctx, comparison{w: w, before: before}, arm{served: served, devices: list[i].devices})
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", list[i].row, err)
