@@ -101,6 +101,9 @@ func TestVolumeWithMembersIsRefusedByName(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
+			if err := p.Kill(0); err != nil { // it is gone
+				t.Fatal(err)
+			}
 			log, err := os.ReadFile(p.LogFile(0))
 			want := "the store has a newer format: format 2, this "
 			if err != nil || !strings.Contains(string(log), want) || !strings.Contains(string(log), name) {
