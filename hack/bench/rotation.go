@@ -52,23 +52,19 @@ func (b *bench) rotationSystem(ctx context.Context) (*groups, error) {
 	if b.rotation != nil {
 		return b.rotation, nil
 	}
-	o := rig.PairOptions{Name: sysRotation, Size: pairSpace, Args: []string{"--balancing", "off", "--shared-filesystem"}, Volumes: map[string][2]string{}}
-	most := rotationMembers[len(rotationMembers)-1]
+	o := rig.PairOptions{Name: sysRotation, Size: pairSpace, Args: []string{"--balancing", "off"}, Volumes: map[string][2]string{}}
 	var disks []*slowdisk.Disk
-	for m := range most {
-		var mounts [2]string
-		for i, n := range harness.Names {
-			d, err := b.slowDisk(ctx, sysRotation, fmt.Sprintf("%s-%d", n, m), int64(len(rotationMembers))*rotationSize+768<<20, slowdisk.Knobs{})
-			if err != nil {
-				return nil, err
+	for _, over := range rotationMembers { // disks of its own for each: members are kept alike in what is used of their filesystems
+		for m := range over {
+			var mounts [2]string
+			for i, n := range harness.Names {
+				d, err := b.slowDisk(ctx, sysRotation, fmt.Sprintf("%s-%d-%d", n, over, m), rotationSize/int64(over)+768<<20, slowdisk.Knobs{})
+				if err != nil {
+					return nil, err
+				}
+				disks, mounts[i] = append(disks, d), d.Mount
 			}
-			disks, mounts[i] = append(disks, d), d.Mount
-		}
-		for _, over := range rotationMembers {
-			if m < over { // a folder for each volume, on the same disks
-				folder := fmt.Sprintf("/over-%d", over)
-				o.Volumes[fmt.Sprintf("over-%d/m%d", over, m)] = [2]string{mounts[0] + folder, mounts[1] + folder}
-			}
+			o.Volumes[fmt.Sprintf("over-%d/m%d", over, m)] = mounts
 		}
 	}
 	g := &groups{on: map[string][]load.Device{}}
