@@ -277,8 +277,8 @@ func (p *places) truncate(size int64) error {
 	return nil
 }
 
-// avoid has extents from one on, which nobody has written to, lie elsewhere where the rule names a
-// place that is drained, or was.
+// avoid gives new extents, from one on, other places than those that are drained or gone, where the
+// rule names such a place. Nothing is written to them yet.
 func (p *places) avoid(from int64) error {
 	rule, move := p.v.rule(), map[uint8][]int64{}
 	for e := from; e < p.m.Extents(); e++ {
