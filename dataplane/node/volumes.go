@@ -104,13 +104,13 @@ func (n *Node) checkVolumes(l *nodeState) (doubt string, err error) {
 			errs = append(errs, bad("backing-volume", "%s, had the id %s, but the one in its directory has the id %s: mount the former one; "+
 				"or start with an empty state-dir and empty backing volumes to copy everything from the other node", what, l.Volumes[name], v.ID()))
 		case v.Mark() != l.Mark && v.Mark() != l.Mark+1: // it is written first: one step may be in doubt
-			doubt = fmt.Sprintf("backing volume %q is an older copy (it has mark %d, this node's metadata has mark %d): put back the newest copy, or let the other node copy its data to this node", name, v.Mark(), l.Mark)
+			doubt = olderCopy(v, l)
 		}
 	}
 	for _, v := range n.store.Directories() {
 		n.own.markFloor = max(n.own.markFloor, v.Mark())
 		if strings.Contains(v.Name(), "/") && l.Volumes[v.Name()] == v.ID() && v.Mark() < l.Mark {
-			doubt = fmt.Sprintf("backing volume %q is an older copy (it has mark %d, this node's metadata has mark %d): put back the newest copy, or let the other node copy its data to this node", v.Name(), v.Mark(), l.Mark)
+			doubt = olderCopy(v, l)
 		}
 		if v.Mark() > l.Mark+1 { // also of one that holds nothing as far as these metadata say
 			doubt = fmt.Sprintf("this node's metadata is an older copy (it has mark %d, backing volume %q has mark %d): put back the newest state-dir, or let the other node copy its data to this node", l.Mark, v.Name(), v.Mark())
@@ -121,6 +121,10 @@ func (n *Node) checkVolumes(l *nodeState) (doubt string, err error) {
 	}
 	n.own.doubt.Store(doubt != "")
 	return doubt, errors.Join(errs...)
+}
+
+func olderCopy(v *store.BackingVolume, l *nodeState) string {
+	return fmt.Sprintf("backing volume %q is an older copy (it has mark %d, this node's metadata has mark %d): put back the newest copy, or let the other node copy its data to this node", v.Name(), v.Mark(), l.Mark)
 }
 
 // mark has the backing volumes move on with the node's own state, and remembers which they are. The

@@ -6,32 +6,24 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/sys/unix"
 
 	"github.com/gemel-storage/gemel/dataplane/extents"
 	"github.com/gemel-storage/gemel/internal/fd"
 )
 
-// each object of the volume: its folder, uuid and the full name of its image.
+// eachObject calls fn for the LUNs and snapshots of the volume, with the full names of their
+// images.
 func (v *BackingVolume) eachObject(fn func(k kind, id, full string) error) error {
 	for _, k := range []kind{kindLUN, kindSnapshot} {
-		entries, err := os.ReadDir(v.folder(k))
+		ids, err := v.objectsIn(k)
 		if err != nil {
 			return err
 		}
-		for _, e := range entries {
-			id, ok := strings.CutSuffix(e.Name(), imgSuffix)
-			if !ok {
-				continue
-			}
-			if u, err := uuid.Parse(id); err != nil || u.String() != id {
-				continue // not a file of this store
-			}
-			if err := fn(k, id, filepath.Join(v.folder(k), e.Name())); err != nil {
+		for _, id := range ids {
+			if err := fn(k, id, filepath.Join(v.folder(k), id+imgSuffix)); err != nil {
 				return err
 			}
 		}
@@ -131,31 +123,12 @@ func (v *BackingVolume) sweepMembers() error {
 	if len(v.members) == 0 {
 		return nil
 	}
-	sweep := func(folder, suffix string, k kind) error {
-		entries, err := os.ReadDir(folder)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			id, ok := strings.CutSuffix(e.Name(), suffix)
-			if !ok {
-				continue
-			}
-			if there, err := v.exists(k, id); there || err != nil {
-				continue // an error is not a file of this store: leave it
-			}
-			if err := os.Remove(filepath.Join(folder, e.Name())); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 	for _, k := range []kind{kindLUN, kindSnapshot} {
-		if err := sweep(v.folder(k), mapSuffix, k); err != nil {
+		if err := v.sweep(v.folder(k), mapSuffix, k, nil); err != nil {
 			return err
 		}
 		for _, m := range v.members {
-			if err := sweep(m.folder(k), imgSuffix, k); err != nil {
+			if err := v.sweep(m.folder(k), imgSuffix, k, nil); err != nil {
 				return err
 			}
 		}

@@ -53,8 +53,8 @@ type BackingVolume struct {
 	members   []*member // by number
 	bare      bool      // it has no data of its own: all of it is in members
 
-	drains       sync.Mutex // of which places are drained
-	homeDraining bool
+	drains   sync.Mutex // of draining, here and in the members
+	draining bool       // nothing new goes to its own directory, and what is there has to move away
 
 	spread spreads
 
@@ -179,18 +179,25 @@ func checkVolumes(dir string, volumes []BackingVolumeDir) error {
 			bad("%s: its directory is missing", v.Name)
 			continue
 		}
-		for _, o := range given {
-			switch {
-			case o.Name == v.Name:
-				bad("%s: the name is used twice, for %s and %s", v.Name, o.Dir, v.Dir)
-			case overlap(absolute(o.Dir), absolute(v.Dir)):
-				bad("%s: %s and %s, the directory of backing volume %s, are the same directory, or one contains the other; give each backing volume its own directory",
-					v.Name, v.Dir, o.Dir, o.Name)
-			}
-		}
+		errs = append(errs, v.clashes(given)...)
 		given = append(given, v)
 	}
 	return errors.Join(errs...)
+}
+
+// clashes are those of the volume with others that were given: a name or a directory that is used
+// twice.
+func (v *BackingVolumeDir) clashes(given []BackingVolumeDir) (errs []error) {
+	for _, o := range given {
+		switch {
+		case o.Name == v.Name:
+			errs = append(errs, fmt.Errorf("%w %s: the name is used twice, for %s and %s", ErrBackingVolume, v.Name, o.Dir, v.Dir))
+		case overlap(absolute(o.Dir), absolute(v.Dir)):
+			errs = append(errs, fmt.Errorf("%w %s: %s and %s, the directory of backing volume %s, are the same directory, or one contains the other; give each backing volume its own directory",
+				ErrBackingVolume, v.Name, v.Dir, o.Dir, o.Name))
+		}
+	}
+	return errs
 }
 
 func absolute(dir string) string {

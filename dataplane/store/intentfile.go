@@ -251,24 +251,38 @@ func (v *BackingVolume) removeIntents(id string) error {
 // must not find them.
 func (v *BackingVolume) removeOrphans() error {
 	dir := v.folder(kindIntents)
+	err := v.sweep(dir, intentSuffix, kindLUN, func(id string) {
+		v.s.log.Info("removed a write-intent file that belongs to no LUN", "lun", id)
+	})
+	if err != nil {
+		return err
+	}
+	return fd.SyncDir(dir)
+}
+
+// sweep removes files of a folder that have a suffix and the uuid of an object of a kind that is
+// not there; found may be nil.
+func (v *BackingVolume) sweep(dir, suffix string, k kind, found func(id string)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), intentSuffix)
+		id, ok := strings.CutSuffix(e.Name(), suffix)
 		if !ok {
 			continue
 		}
-		if there, err := v.exists(kindLUN, id); there || err != nil {
+		if there, err := v.exists(k, id); there || err != nil {
 			continue // an error is not a file of this store: leave it
 		}
-		v.s.log.Info("removed a write-intent file that belongs to no LUN", "lun", id)
+		if found != nil {
+			found(id)
+		}
 		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
-	return fd.SyncDir(dir)
+	return nil
 }
 
 // CleanIntents clears the bits of a LUN that both nodes create with the same content, durably,

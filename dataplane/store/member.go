@@ -44,7 +44,6 @@ type member struct {
 	*BackingVolume
 	number     uint8
 	memberName string
-	draining   bool // under BackingVolume.drains of the home
 }
 
 // memberRecord is what members.json says of one.
@@ -78,8 +77,7 @@ func checkMembers(dir string, volumes []BackingVolumeDir, list []MemberDir) erro
 	bad := func(d MemberDir, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w %s: "+format, append([]any{ErrBackingVolume, d.volumeName()}, args...)...))
 	}
-	given := []BackingVolumeDir{{DefaultBackingVolume, dir}}
-	given = append(given, volumes...)
+	given := append([]BackingVolumeDir{{DefaultBackingVolume, dir}}, volumes...)
 	count := map[string]int{}
 	if n := len(volumes) + len(bareHomes(dir, volumes, list)); n >= MaxBackingVolumes && len(volumes) < MaxBackingVolumes {
 		errs = append(errs, fmt.Errorf("%w number %d: a node can have at most %d, including the first one", ErrBackingVolume, n+1, MaxBackingVolumes))
@@ -99,15 +97,9 @@ func checkMembers(dir string, volumes []BackingVolumeDir, list []MemberDir) erro
 		if count[d.Of]++; count[d.Of] == MaxMembers+1 {
 			bad(d, "a backing volume can have at most %d members", MaxMembers)
 		}
-		for _, o := range given {
-			switch {
-			case o.Name == d.volumeName():
-				bad(d, "the name is used twice, for %s and %s", o.Dir, d.Dir)
-			case overlap(absolute(o.Dir), absolute(d.Dir)):
-				bad(d, "%s and %s, the directory of backing volume %s, are the same directory, or one contains the other; give each its own directory", d.Dir, o.Dir, o.Name)
-			}
-		}
-		given = append(given, BackingVolumeDir{d.volumeName(), d.Dir})
+		x := BackingVolumeDir{d.volumeName(), d.Dir}
+		errs = append(errs, x.clashes(given)...)
+		given = append(given, x)
 	}
 	return errors.Join(errs...)
 }
@@ -184,7 +176,7 @@ func (v *BackingVolume) openMembers(list []MemberDir, opts Options) error {
 		return fmt.Errorf("%w %s/%s: it is missing from the configuration, and may hold data of LUNs: add it with its directory, and drain it before it is taken away; or, if its disk is lost, add it with an empty directory and --lost-volume %s to copy what was on it from the other node",
 			ErrBackingVolume, v.name, r.Name, r.ID)
 	}
-	v.homeDraining = rec.HomeDraining
+	v.draining = rec.HomeDraining
 	slices.SortFunc(v.members, func(a, b *member) int { return int(a.number) - int(b.number) })
 	if len(fresh)+len(replaced) == 0 && !removed {
 		return nil

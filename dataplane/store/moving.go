@@ -33,7 +33,7 @@ func (v *BackingVolume) Places() (list []Place) {
 	v.drains.Lock()
 	defer v.drains.Unlock()
 	if !v.bare {
-		list = append(list, Place{Number: homeNumber, Name: HomePlace, Draining: v.homeDraining, dir: v})
+		list = append(list, Place{Number: homeNumber, Name: HomePlace, Draining: v.draining, dir: v})
 	}
 	for _, m := range v.members {
 		list = append(list, Place{Number: m.number, Name: m.memberName, Draining: m.draining, dir: m.BackingVolume})
@@ -76,14 +76,7 @@ func (v *BackingVolume) Drain(name string, on bool) error {
 	}
 	v.drains.Lock()
 	defer v.drains.Unlock()
-	if name == HomePlace {
-		v.homeDraining = on
-	}
-	for _, m := range v.members {
-		if m.memberName == name {
-			m.draining = on
-		}
-	}
+	list[i].dir.draining = on
 	return nil
 }
 

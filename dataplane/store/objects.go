@@ -202,20 +202,25 @@ func (v *BackingVolume) ListLUNs() ([]Info, error) { return v.list(kindLUN) }
 // ListSnapshots lists snapshots in uuid order.
 func (v *BackingVolume) ListSnapshots() ([]Info, error) { return v.list(kindSnapshot) }
 
-func (v *BackingVolume) list(k kind) ([]Info, error) {
+// objectsIn are the uuids of the objects in a folder, in order. Other files are not of this store.
+func (v *BackingVolume) objectsIn(k kind) (ids []string, err error) {
 	entries, err := os.ReadDir(v.folder(k))
+	for _, e := range entries {
+		id, ok := strings.CutSuffix(e.Name(), imgSuffix)
+		if u, err := uuid.Parse(id); ok && err == nil && u.String() == id {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
+func (v *BackingVolume) list(k kind) ([]Info, error) {
+	ids, err := v.objectsIn(k)
 	if err != nil {
 		return nil, classify("list", string(k), err)
 	}
 	var out []Info
-	for _, e := range entries {
-		id, ok := strings.CutSuffix(e.Name(), imgSuffix)
-		if !ok {
-			continue
-		}
-		if u, err := uuid.Parse(id); err != nil || u.String() != id {
-			continue
-		}
+	for _, id := range ids {
 		info, err := v.info(k, id)
 		if errors.Is(err, ErrNotFound) {
 			continue // deleted meanwhile
