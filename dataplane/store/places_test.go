@@ -35,7 +35,7 @@ func TestSpreadFileAgainstAModel(t *testing.T) {
 			f := newLUN(t, s, lunA, size)
 			ctx, stop := context.WithCancel(t.Context())
 			var movers sync.WaitGroup
-			moved := 0
+			var moved atomic.Int64
 			movers.Go(func() {
 				r := rand.New(rand.NewPCG(8, 8))
 				for ctx.Err() == nil {
@@ -44,13 +44,13 @@ func TestSpreadFileAgainstAModel(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					moved++
+					moved.Add(1)
 				}
 			})
 			model := make([]byte, size)
 			r := rand.New(rand.NewPCG(1, 2))
 			tried, cached := 0, 0
-			for i := 0; i < 1500 || moved < 100; i++ {
+			for i := 0; i < 1500 || moved.Load() < 100; i++ {
 				n := (r.Int64N(100_000) + 4608) &^ 511
 				off := r.Int64N(size-n) &^ 511
 				if i%3 == 0 { // over the end of an extent
@@ -108,7 +108,7 @@ func TestSpreadFileAgainstAModel(t *testing.T) {
 			if !bytes.Equal(got, model) {
 				t.Error("the file is not what was written to it")
 			}
-			t.Logf("%d moves, %d writes and %d reads that did not wait", moved, tried, cached)
+			t.Logf("%d moves, %d writes and %d reads that did not wait", moved.Load(), tried, cached)
 			if cached == 0 {
 				t.Error("nothing was done without a wait")
 			}
