@@ -31,7 +31,7 @@ type admin struct {
 // adminCommands are the commands beside the server.
 func adminCommands() []*cobra.Command {
 	a := &admin{}
-	cmds := []*cobra.Command{a.status(), a.scrub(), a.force(), a.transfer(), a.drain(), a.drainMember(), a.endQuarantine(), a.profile()}
+	cmds := []*cobra.Command{a.status(), a.scrub(), a.force(), a.transfer(), a.drain(), a.drainMember(), a.tiering(), a.pinTier(), a.endQuarantine(), a.profile()}
 	for _, c := range cmds {
 		c.SilenceUsage, c.SilenceErrors = true, true
 		f := c.Flags()
@@ -185,12 +185,21 @@ func printStatus(w io.Writer, s *targetv1.Status) error {
 
 func place(p *targetv1.Place) string {
 	text := fmt.Sprintf("%s/%s: %s free of %s", p.Volume, p.Member, human.Size(p.FreeBytes), human.Size(p.CapacityBytes))
+	if p.Fast {
+		text += "; fast"
+	}
+	if p.ReadUs > 0 {
+		text += fmt.Sprintf("; a read takes %.2f ms", float64(p.ReadUs)/1000)
+	}
 	switch {
 	case !p.Draining:
 	case p.ExtentsLeft == 0:
 		text += "; drained: it can be taken away"
 	default:
 		text += fmt.Sprintf("; draining: %d extents left, at most %s", p.ExtentsLeft, human.Size(p.ExtentsLeft<<22))
+		if p.SecondsLeft > 0 {
+			text += fmt.Sprintf(", about %v", time.Duration(p.SecondsLeft)*time.Second)
+		}
 	}
 	if p.Reason != "" {
 		text += ": " + p.Reason

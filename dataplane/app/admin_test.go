@@ -29,16 +29,19 @@ func TestAdminCommands(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	p.PerNode[0] = []string{"--shared-filesystem", "--backing-volume", "pool/x=" + t.TempDir(), "--backing-volume", "pool/y=" + t.TempDir()}
+	p.PerNode[0] = []string{"--shared-filesystem", "--backing-volume", "pool/x=" + t.TempDir(), "--backing-volume", "pool/y=" + t.TempDir(), "--tier", "pool/y=fast"}
+	p.PerNode[1] = []string{"--shared-filesystem", "--backing-volume", "pool=" + t.TempDir()}
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.WaitInSync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	id := uuid.NewString()
-	if _, err := p.Client(0).CreateLUN(t.Context(), &targetv1.CreateLUNRequest{Uuid: id, Name: "lun", SizeBytes: 8 << 20, PreferredNode: "a"}); err != nil {
-		t.Fatal(err)
+	id, pooled := uuid.NewString(), uuid.NewString()
+	for uuid, volume := range map[string]string{id: "", pooled: "pool"} {
+		if _, err := p.Client(0).CreateLUN(t.Context(), &targetv1.CreateLUNRequest{Uuid: uuid, Name: "lun-" + volume, SizeBytes: 8 << 20, PreferredNode: "a", Volume: volume}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := p.Client(1).SetOwnershipPolicy(t.Context(), &targetv1.SetOwnershipPolicyRequest{Mode: "observe", FailBackDelaySeconds: 60, Version: 3}); err != nil {
 		t.Fatal(err)
@@ -55,13 +58,19 @@ func TestAdminCommands(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"status", "in sync"},
 		{"status -o json", `"PHASE_IN_SYNC"`},
-		{"scrub --repair --rate 1000000", "comparing 8.0 MiB"},
+		{"scrub --repair --rate 1000000", "comparing 16.0 MiB"},
 		{"scrub", "started by a person"},
 		{"status", "balancing    observe, LUNs return after 1m0s, version 3"},
 		{"transfer --to b " + id, "moved 1 LUNs"},
 		{"end-quarantine " + id, "hosts can use it again"},
 		{"status", "held         1 LUNs by a person's transfer, the last until "},
 		{"transfer --to a --all --hold 1h", "the transfer holds until "},
+		{"tiering", "TIER "},
+		{"tiering", "tiering auto"},
+		{"tiering -o json", `"mode"`},
+		{"tiering --lun " + pooled, "LUN " + pooled + ", 8.0 MiB, pinned to none"},
+		{"pin-tier none " + id, "pinned to tier none"},
+		{"status", "; fast; a read takes "},
 		{"drain-member pool y", "member y of backing volume pool is drained"},
 		{"status", "; drained: it can be taken away"},
 		{"drain-member pool y --end", "is not drained any more"},
@@ -81,6 +90,11 @@ func TestAdminCommands(t *testing.T) {
 		{"force --epoch 1", "accept_data_loss"},
 		{"force --epoch 1 --accept-data-loss", "force is possible only on a node"},
 		{"scrub nonsense", "uuids"},
+		{"tiering -o xml", "--output"},
+		{"tiering --lun x", "lun_uuid"},
+		{"tiering --lun " + id, "has no fast tier"},
+		{"pin-tier fast " + id, "has no fast tier"},
+		{"pin-tier hot " + id, "pinned_tier"},
 		{"drain-member pool z", `has no member "z"`},
 		{"drain-member pool", "accepts 2 arg(s)"},
 		{"profile everything", "use one of cpu"},

@@ -97,6 +97,15 @@ func checkPlace(req interface {
 	return nil
 }
 
+// checkTier wants a tier, "none" or nothing.
+func checkTier(tier string) error {
+	switch tier {
+	case "", meta.NoPin, meta.TierFast, meta.TierCapacity:
+		return nil
+	}
+	return invalid("pinned_tier", "%q must be %s, %s, or %s for no pin", tier, meta.TierFast, meta.TierCapacity, meta.NoPin)
+}
+
 // checkGroup wants the name of a group, or nothing.
 func checkGroup(s string) error {
 	if len(s) > meta.MaxGroup {

@@ -117,6 +117,9 @@ func (f *fake) Transfer(_ context.Context, uuids []string, _ pair.Node, hold tim
 	return t, f.err
 }
 
+func (f *fake) GetTiering(string) (*targetv1.GetTieringResponse, error) {
+	return &targetv1.GetTieringResponse{Mode: "auto"}, nil
+}
 func (f *fake) DrainMember(context.Context, string, string, bool) error { return nil }
 
 func (f *fake) Drain(context.Context, pair.Node, time.Duration, string) (int, time.Duration, error) {

@@ -31,8 +31,8 @@ func (c *server) CreateLUN(ctx context.Context, req *targetv1.CreateLUNRequest) 
 			}
 		}
 	}
-	if err := checkPlace(req); err != nil {
-		return nil, err
+	if err := errors.Join(checkPlace(req), checkTier(req.PinnedTier)); err != nil {
+		return nil, firstStatus(err)
 	}
 	through, err := writeThrough(req.WriteCache)
 	if err != nil {
@@ -41,7 +41,7 @@ func (c *server) CreateLUN(ctx context.Context, req *targetv1.CreateLUNRequest) 
 	if err := c.member(); err != nil {
 		return nil, err
 	}
-	l := meta.LUN{UUID: req.Uuid, Name: req.Name, Size: int64(req.SizeBytes), Preferred: req.PreferredNode, Pin: meta.PinOf(req.PinnedNode), Labels: req.Labels,
+	l := meta.LUN{UUID: req.Uuid, Name: req.Name, Size: int64(req.SizeBytes), Preferred: req.PreferredNode, Pin: meta.PinOf(req.PinnedNode), Tier: meta.PinOf(req.PinnedTier), Labels: req.Labels,
 		SourceLUN: req.SourceLunUuid, SourceSnapshot: req.SourceSnapshotUuid, Volume: meta.VolumeOf(req.Volume), Created: meta.Now()}
 	if err := c.sourceVolume(req); err != nil {
 		return nil, err
@@ -107,14 +107,11 @@ func (c *server) ModifyLUN(ctx context.Context, req *targetv1.ModifyLUNRequest) 
 	if err := checkUUID("uuid", req.Uuid); err != nil {
 		return nil, err
 	}
-	if err := checkPlace(req); err != nil {
-		return nil, err
-	}
-	if err := checkGroup(req.SpreadGroup); err != nil {
-		return nil, err
+	if err := errors.Join(checkPlace(req), checkTier(req.PinnedTier), checkGroup(req.SpreadGroup)); err != nil {
+		return nil, firstStatus(err)
 	}
 	e := meta.Modify{UUID: req.Uuid, Preferred: req.PreferredNode}
-	e.Pin, e.Group = c.changed(req)
+	e.Pin, e.Tier, e.Group = c.changed(req)
 	if req.WriteCache != targetv1.WriteCache_WRITE_CACHE_UNSPECIFIED {
 		through, err := writeThrough(req.WriteCache)
 		if err != nil {
@@ -134,10 +131,10 @@ func (c *server) ModifyLUN(ctx context.Context, req *targetv1.ModifyLUNRequest) 
 	return c.lun(req.Uuid)
 }
 
-// changed are the pin and the group that a request asks for, empty where the LUN has them: nodes
+// changed are the pins and the group that a request asks for, empty where the LUN has them: nodes
 // that know neither need not be asked for what already is.
-func (c *server) changed(req *targetv1.ModifyLUNRequest) (pin, group string) {
-	pin, group = req.PinnedNode, req.SpreadGroup
+func (c *server) changed(req *targetv1.ModifyLUNRequest) (pin, tier, group string) {
+	pin, tier, group = req.PinnedNode, req.PinnedTier, req.SpreadGroup
 	c.n.ReadMetadata(func(s *meta.State) {
 		l := s.LUNs[req.Uuid]
 		if l == nil {
@@ -146,11 +143,14 @@ func (c *server) changed(req *targetv1.ModifyLUNRequest) (pin, group string) {
 		if meta.PinName(l.Pin) == pin {
 			pin = ""
 		}
+		if meta.PinName(l.Tier) == tier {
+			tier = ""
+		}
 		if meta.GroupName(l.Group) == group {
 			group = ""
 		}
 	})
-	return pin, group
+	return pin, tier, group
 }
 
 // GetLUN implements targetv1.TargetServiceServer.
@@ -198,7 +198,7 @@ func (c *server) lun(id string) (*targetv1.LUN, error) {
 func (c *server) toProto(l *meta.LUN) *targetv1.LUN {
 	p := &targetv1.LUN{Uuid: l.UUID, Name: l.Name, SizeBytes: uint64(l.Size), Owner: l.Owner, PreferredNode: l.Preferred,
 		Wwid: scsi.WWIDString(l.UUID), Serial: scsi.Serial(l.UUID), Labels: l.Labels, SourceLunUuid: l.SourceLUN, SourceSnapshotUuid: l.SourceSnapshot,
-		WriteCache: writeCacheProto(l), Volume: meta.VolumeName(l.Volume), PinnedNode: meta.PinName(l.Pin), SpreadGroup: meta.GroupName(l.Group), Quarantine: l.Quarantine}
+		WriteCache: writeCacheProto(l), Volume: meta.VolumeName(l.Volume), PinnedNode: meta.PinName(l.Pin), PinnedTier: meta.PinName(l.Tier), SpreadGroup: meta.GroupName(l.Group), Quarantine: l.Quarantine}
 	owner, allocated := c.n.Usage(l.UUID)
 	if owner != "" {
 		p.Owner = owner

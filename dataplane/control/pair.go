@@ -95,6 +95,20 @@ func (c *server) DrainMember(ctx context.Context, req *targetv1.DrainMemberReque
 	return &targetv1.DrainMemberResponse{}, nil
 }
 
+// GetTiering implements targetv1.TargetServiceServer.
+func (c *server) GetTiering(_ context.Context, req *targetv1.GetTieringRequest) (*targetv1.GetTieringResponse, error) {
+	if req.LunUuid != "" {
+		if err := checkUUID("lun_uuid", req.LunUuid); err != nil {
+			return nil, err
+		}
+	}
+	r, err := c.n.GetTiering(req.LunUuid)
+	if err != nil {
+		return nil, grpcError(err)
+	}
+	return r, nil
+}
+
 // Limits of the delay of fail-back.
 const (
 	minFailBackDelay = 5 * time.Second

@@ -82,6 +82,8 @@ type Node interface {
 	// DrainMember has this node move everything away from a member of one of its backing volumes,
 	// or ends that.
 	DrainMember(ctx context.Context, volume, member string, on bool) error
+	// GetTiering says what lies on which tier here, and how a LUN is used, unless lun is empty.
+	GetTiering(lun string) (*targetv1.GetTieringResponse, error)
 	// SetPolicy says how the pair decides who owns what.
 	SetPolicy(ctx context.Context, p meta.Policy) error
 	// Scrub begins a scrub, or answers with the one that is under way. The request has been

@@ -30,6 +30,8 @@ func (s *State) createLUN(l *LUN, later bool) (out Outcome, fx Effect) {
 		return failed("invalid", "LUN %s has an unknown node: %q, %q", l.UUID, l.Preferred, l.Owner), fx
 	case l.Pin != "" && badNode(l.Pin):
 		return failed("invalid", "LUN %s cannot be pinned to node %q", l.UUID, l.Pin), fx
+	case l.Tier != "" && badTier(l.Tier):
+		return failed("invalid", "LUN %s cannot be pinned to tier %q", l.UUID, l.Tier), fx
 	case l.Pin != "" && l.Preferred != "" && l.Preferred != l.Pin:
 		return failed("invalid", "LUN %s cannot prefer node %s: it is pinned to node %s", l.UUID, l.Preferred, l.Pin), fx
 	}

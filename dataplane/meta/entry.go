@@ -79,6 +79,7 @@ type Modify struct {
 	WriteThrough *bool  `json:"write_through,omitempty"`
 	Pin          string `json:"pin,omitempty"`   // a node, or NoPin; not for a node of 0.1.0, which passes over it
 	Group        string `json:"group,omitempty"` // of LUNs that stay spread, or NoGroup; not for a node of 0.1.0 either
+	Tier         string `json:"tier,omitempty"`  // TierFast, TierCapacity or NoPin; not for a node of 0.1.0 either
 	// Quarantine is why commands of hosts are not executed any more, or NoQuarantine; not for a
 	// node of 0.1.0 either.
 	Quarantine string `json:"quarantine,omitempty"`

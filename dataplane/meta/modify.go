@@ -41,7 +41,7 @@ const MaxQuarantine = 1024
 // GroupName is the group of a LUN in words.
 func GroupName(group string) string { return cmp.Or(group, NoGroup) }
 
-// modify changes write cache mode, preferred node, pin, group and quarantine. A LUN that is where
+// modify changes write cache mode, preferred node, pins, group and quarantine. A LUN that is where
 // it is pinned belongs there; another preferred node is refused, since the pin would hold it off
 // for ever.
 // Asking for what already is changes nothing, and in particular does not take back what a host has
@@ -57,6 +57,8 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 		return failed("invalid", "LUN %s cannot prefer node %q", e.UUID, e.Preferred), fx
 	case e.Pin != "" && e.Pin != NoPin && badNode(e.Pin):
 		return failed("invalid", "LUN %s cannot be pinned to node %q", e.UUID, e.Pin), fx
+	case e.Tier != "" && e.Tier != NoPin && badTier(e.Tier):
+		return failed("invalid", "LUN %s cannot be pinned to tier %q", e.UUID, e.Tier), fx
 	case len(e.Group) > MaxGroup:
 		return failed("invalid", "spread_group: the name of %d bytes is longer than %d", len(e.Group), MaxGroup), fx
 	case len(e.Quarantine) > MaxQuarantine:
@@ -77,6 +79,10 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 	if pin != "" && e.Preferred != "" && e.Preferred != pin {
 		return failed("invalid", "preferred_node: LUN %s is pinned to node %s and cannot prefer node %s: set pinned_node to %s first", e.UUID, pin, e.Preferred, NoPin), fx
 	}
+	tier := l.Tier
+	if e.Tier != "" {
+		tier = PinOf(e.Tier)
+	}
 	home := cmp.Or(e.Preferred, l.Preferred)
 	if pin != "" && pin == l.Owner {
 		home = pin
@@ -91,7 +97,7 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 	default:
 		quarantine = cmp.Or(quarantine, e.Quarantine) // the first reason is the one to look into
 	}
-	if !mode && !node && pin == l.Pin && group == l.Group && quarantine == l.Quarantine {
+	if !mode && !node && pin == l.Pin && tier == l.Tier && group == l.Group && quarantine == l.Quarantine {
 		return Outcome{Noop: true}, fx
 	}
 	n := s.touch(e.UUID, &fx)
@@ -102,7 +108,7 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 			fx.ModeLUN = e.UUID
 		}
 	}
-	n.Pin, n.Group, n.Quarantine = pin, group, quarantine
+	n.Pin, n.Tier, n.Group, n.Quarantine = pin, tier, group, quarantine
 	if node {
 		n.Preferred, fx.PreferredLUNs = home, []string{e.UUID}
 	}

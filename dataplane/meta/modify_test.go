@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -73,6 +74,26 @@ func TestModifyChangesGroup(t *testing.T) {
 }
 
 // A quarantine keeps its first reason until it is ended.
+func TestModifyChangesTier(t *testing.T) {
+	s, apply := owned(t)
+	apply(Entry{Commit: &Object{UUID: id(1)}})
+	modify := func(tier string) Outcome {
+		out, _ := apply(Entry{Modify: &Modify{UUID: id(1), Tier: tier}})
+		return out
+	}
+	for _, c := range []struct {
+		tier, want string
+		noop       bool
+	}{{NoPin, "", true}, {TierFast, TierFast, false}, {TierFast, TierFast, true}, {"", TierFast, true}, {TierCapacity, TierCapacity, false}, {NoPin, "", false}} {
+		if out := modify(c.tier); out.Err() != nil || out.Noop != c.noop || s.LUNs[id(1)].Tier != c.want {
+			t.Errorf("%q: %+v, the LUN is pinned to %q", c.tier, out, s.LUNs[id(1)].Tier)
+		}
+	}
+	if out := modify("warm"); !errors.Is(out.Err(), ErrInvalid) {
+		t.Errorf("%+v", out)
+	}
+}
+
 func TestModifyQuarantines(t *testing.T) {
 	s := newTable(t)
 	s.ready(1, 8)

@@ -46,6 +46,14 @@ func PinOf(name string) string {
 	return name
 }
 
+// The tiers of a backing volume that a LUN can be pinned to.
+const (
+	TierFast     = "fast"
+	TierCapacity = "capacity"
+)
+
+func badTier(name string) bool { return name != TierFast && name != TierCapacity }
+
 // Hold is how long a transfer by a person counts: until then nothing but a pin, a drain or
 // connectivity moves the LUN away from the node. A LUN that one of them, or a failure, has moved
 // away is not held where it is then, and is held again when it is back.
@@ -165,7 +173,7 @@ func (s *State) Before() *State {
 	}
 	for id, l := range s.LUNs {
 		l = l.clone()
-		l.Hold, l.Pin, l.Group, l.Quarantine = nil, "", "", ""
+		l.Hold, l.Pin, l.Tier, l.Group, l.Quarantine = nil, "", "", "", ""
 		for h, m := range l.Maps {
 			m.Near = Near{}
 			l.Maps[h] = m

@@ -125,7 +125,7 @@ func TestStateForReleaseBefore(t *testing.T) {
 	apply(Entry{SetOwner: &SetOwner{UUIDs: []string{id(1)}, To: "b", Home: true, HeldUntil: now.Add(time.Hour)}})
 	apply(Entry{Drain: &Drain{Node: "b", At: now, Until: now.Add(time.Hour)}})
 	apply(Entry{Commit: &Object{UUID: id(2)}})
-	apply(Entry{Modify: &Modify{UUID: id(2), Pin: "a", Group: "team/db", Quarantine: "why"}})
+	apply(Entry{Modify: &Modify{UUID: id(2), Pin: "a", Tier: TierFast, Group: "team/db", Quarantine: "why"}})
 	apply(Entry{Policy: &Policy{Mode: "off", FailBackDelay: time.Minute, Version: 1}})
 	apply(Entry{MapHost: &MapHost{UUID: id(2), Host: "iqn.h", Near: Near{Node: "b", By: NearZone}}})
 	b := s.Before()
@@ -136,7 +136,7 @@ func TestStateForReleaseBefore(t *testing.T) {
 		t.Errorf("%+v", b.Policy)
 	}
 	if b.LUNs[id(2)].Pin != "" || s.LUNs[id(2)].Pin != "a" || b.LUNs[id(2)].Group != "" || s.LUNs[id(2)].Group != "team/db" ||
-		b.LUNs[id(2)].Quarantine != "" || s.LUNs[id(2)].Quarantine != "why" {
+		b.LUNs[id(2)].Quarantine != "" || b.LUNs[id(2)].Tier != "" || s.LUNs[id(2)].Tier != TierFast || s.LUNs[id(2)].Quarantine != "why" {
 		t.Errorf("%+v", b.LUNs[id(2)])
 	}
 	if b.Drain != nil || b.LUNs[id(1)].Hold != nil || b.LUNs[id(1)].Owner != "b" || len(b.LUNs) != 2 || b.Index != s.Index {
@@ -193,7 +193,7 @@ func TestPin(t *testing.T) {
 	if err := create(3, LUN{Pin: "b"}); err != nil || s.LUNs[id(3)].Owner != "b" || s.LUNs[id(3)].Preferred != "b" {
 		t.Error(err)
 	}
-	for _, bad := range []LUN{{Pin: "c"}, {Pin: NoPin}, {Pin: "b", Preferred: "a"}} {
+	for _, bad := range []LUN{{Tier: "warm"}, {Tier: NoPin}, {Pin: "c"}, {Pin: NoPin}, {Pin: "b", Preferred: "a"}} {
 		if err := create(4, bad); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%+v: %v", bad, err)
 		}

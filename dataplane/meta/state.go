@@ -47,6 +47,7 @@ type LUN struct {
 	Preferred      string            `json:"preferred"`
 	Hold           *Hold             `json:"hold,omitempty"`       // of the last transfer by a person
 	Pin            string            `json:"pin,omitempty"`        // the node that owns it whenever it can, "" if there is none
+	Tier           string            `json:"tier,omitempty"`       // TierFast or TierCapacity, where its extents lie; "": where their use puts each
 	Group          string            `json:"group,omitempty"`      // balancing keeps the LUNs of a group spread over the nodes
 	Quarantine     string            `json:"quarantine,omitempty"` // why no command of hosts is executed; "": they are
 	SourceSnapshot string            `json:"source_snapshot,omitempty"`

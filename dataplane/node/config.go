@@ -31,6 +31,8 @@ type Config struct {
 
 	BackingVolumes   []string `json:"backing-volume"`    // more of them: NAME=DIR, and members of them: NAME/MEMBER=DIR, each on a filesystem of its own
 	LostVolumes      []string `json:"lost-volume"`       // ids of members whose disk is gone
+	Tiers            []string `json:"tier"`              // VOLUME/MEMBER=TIER of members that are fast; VOLUME/home is the volume's own directory
+	Tiering          string   `json:"tiering"`           // auto, observe or off; empty: auto
 	SharedFilesystem bool     `json:"shared-filesystem"` // or not, for trials
 	FullCopies       bool     `json:"full-copies"`       // snapshots and clones also where the filesystem cannot share extents
 
@@ -71,6 +73,7 @@ type Config struct {
 	earlier        bool     // be a release that knows no link features; tests
 	later          bool     // be a release that knows every log entry; tests
 	CheckpointIdle Duration `json:"-"` // no write for so long before a checkpoint; tests
+	TierRound      Duration `json:"-"` // between two decisions about what lies on the fast tier; 0: a minute; tests
 
 	Logger *slog.Logger     `json:"-"`
 	Faults store.FaultFunc  `json:"-"` // of the store; tests
@@ -129,6 +132,11 @@ func (c *Config) Validate() error {
 	}
 	if _, _, err := c.volumes(); err != nil {
 		add(err)
+	} else if _, err := c.tiers(); err != nil {
+		add(err)
+	}
+	if _, ok := parseTiering(c.Tiering); !ok {
+		add(bad("tiering", `%q must be "auto", "observe" or "off"`, c.Tiering))
 	}
 	errs = append(errs, c.validateArbiter()...)
 	if len(c.ISCSIListen) == 0 {

@@ -50,6 +50,11 @@ var errNoPins = fmt.Errorf("pinned_node: the other node is of a release that kno
 // bothKnow refuses an entry of the log that the other node may pass over; tooOld is the error for a
 // node that does.
 func (n *Node) bothKnow(tooOld error) error {
+	return n.bothHave(featureOwnership, tooOld)
+}
+
+// bothHave is bothKnow for any feature.
+func (n *Node) bothHave(feature string, tooOld error) error {
 	v := n.View()
 	switch {
 	case !v.Record.Both() && !v.Linked:
@@ -57,7 +62,7 @@ func (n *Node) bothKnow(tooOld error) error {
 	case !v.Linked:
 		return fmt.Errorf("the other node is not connected, and may be of a release that cannot apply this: %w", control.ErrUnavailable)
 	}
-	if knows, err := n.linkKnows(featureOwnership); err != nil || knows {
+	if knows, err := n.linkKnows(feature); err != nil || knows {
 		return err
 	}
 	return tooOld

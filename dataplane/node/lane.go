@@ -150,7 +150,11 @@ func (n *Node) change(a *actions, o *pair.Op, durable bool) {
 	sound := false
 	defer n.blame(&sound, o.LUN)
 	poison(o.Cmd)
-	switch e := n.md.tables.Load().units[o.LUN]; {
+	e := n.md.tables.Load().units[o.LUN]
+	if e != nil && o.Cmd.Kind == scsi.OpWrite {
+		e.tier.write(e.file, o.Cmd.Off, o.Cmd.Len)
+	}
+	switch {
 	case e != nil && durable && inlineOp(o.Cmd, false):
 		n.run.wg.Go(func() { n.writeDurable(e.file, o.Cmd.Data, o.Cmd.Off, &change{n: n, op: o}) })
 	case !inlineOp(o.Cmd, durable):
@@ -176,6 +180,9 @@ func (n *Node) applyHere(a *actions, msg *pair.Msg, durable bool) {
 	defer n.blame(&sound, msg.LUN)
 	link, t := n.peer.linkN.Load(), n.md.tables.Load()
 	e, f := t.units[msg.LUN], t.file(msg.LUN)
+	if e != nil && msg.Type == pair.MsgMirror && msg.Kind == scsi.OpWrite && msg.Flags&pair.FlagRepair == 0 {
+		e.tier.write(e.file, msg.Off, msg.Len)
+	}
 	small := !durable && len(msg.Data) <= inlineMax && msg.Kind != scsi.OpUnmap && msg.Kind != scsi.OpWriteSame
 	switch {
 	case small && a.at == onLink && len(msg.Data) <= atOnceMax && e != nil && e.lane.idle() && msgAtOnce(f, msg):

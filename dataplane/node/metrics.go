@@ -62,6 +62,7 @@ var (
 	descFree       = desc("store_free_bytes", "Free bytes of this node's backing volume.", "volume")
 	descMemberCap  = desc("member_capacity_bytes", "Size of a member of this node's backing volume.", "volume", "member")
 	descMemberFree = desc("member_free_bytes", "Free bytes of a member of this node's backing volume.", "volume", "member")
+	descMemberRead = desc("member_read_seconds", "Time of a read from the disk of a member, as measured once a minute: the median of the last five looks.", "volume", "member")
 	descMemberLeft = desc("member_draining_extents", "Extents of 4 MiB that a member that is drained still has.", "volume", "member")
 	descUnflushed  = desc("store_unflushed_bytes", "Bytes in the page cache that are not yet written to a backing volume; writes wait at the limit.", "volume")
 	descUnflushedL = desc("store_unflushed_limit_bytes", "Most unflushed bytes of a backing volume: what its disk was measured to write in a quarter of a second.", "volume")
@@ -174,6 +175,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range n.places() {
 		gauge(descMemberCap, float64(p.CapacityBytes), p.Volume, p.Member)
 		gauge(descMemberFree, float64(p.FreeBytes), p.Volume, p.Member)
+		if p.ReadUs > 0 {
+			gauge(descMemberRead, float64(p.ReadUs)/1e6, p.Volume, p.Member)
+		}
 		if p.Draining {
 			gauge(descMemberLeft, float64(p.ExtentsLeft), p.Volume, p.Member)
 		}
@@ -219,6 +223,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(descISCSIMem, float64(used), "used")
 	gauge(descISCSIMem, float64(limit), "limit")
 	n.collectLUNs(ch)
+	n.collectTiers(ch)
 	n.collectCopies(ch)
 	n.collectGroups(ch)
 	if n.peer.link != nil {

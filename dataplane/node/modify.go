@@ -17,6 +17,9 @@ func (n *Node) ModifyLUN(ctx context.Context, e meta.Modify) error {
 	if err := n.pinnable(e.Pin); err != nil {
 		return err
 	}
+	if err := n.tierPinnable(ctx, e.Tier, n.volumeOf(e.UUID)); err != nil {
+		return err
+	}
 	if e.Group != "" {
 		if err := n.bothKnow(errNoSpread); err != nil {
 			return err

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/dataplane/extents"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/store"
@@ -32,6 +31,7 @@ const (
 	// rests.
 	drainRests = 1
 	evenRests  = 3
+	tierRests  = 3 // after a move between tiers
 	// moveRate bounds what is moved where disks are fast, in bytes a second.
 	moveRate = 128 << 20
 )
@@ -42,12 +42,14 @@ type mover struct {
 	under map[string]map[tiering.Tier]bool // by volume: what was being made even, for the loop alone
 	swept map[*store.File]bool             // for the loop alone
 
-	mu    sync.Mutex
-	stuck map[string]string // by volume: why a drain makes no progress
+	mu     sync.Mutex
+	stuck  map[string]string // by volume: why a drain makes no progress
+	moving map[string]bool   // by volume: extents are being moved
+	each   time.Duration     // for which a move of a drain lasts with its rest, on average
 }
 
 func newMover() mover {
-	return mover{kick: make(chan struct{}, 1), under: map[string]map[tiering.Tier]bool{}, swept: map[*store.File]bool{}, stuck: map[string]string{}}
+	return mover{kick: make(chan struct{}, 1), under: map[string]map[tiering.Tier]bool{}, swept: map[*store.File]bool{}, stuck: map[string]string{}, moving: map[string]bool{}}
 }
 
 // MoveExtent moves an extent of a LUN to the place of its backing volume that has a number, while
@@ -76,6 +78,8 @@ func (n *Node) DrainMember(_ context.Context, volume, member string, on bool) er
 		return fmt.Errorf("member: node %s: backing volume %q has no member %q: %w", n.self, v.Name(), member, meta.ErrNotFound)
 	case errors.Is(err, store.ErrLastPlace):
 		return fmt.Errorf("member: node %s: %q is the last member of backing volume %q that is not drained; add another one first: %w", n.self, member, v.Name(), meta.ErrInUse)
+	case errors.Is(err, store.ErrNoSpace):
+		return fmt.Errorf("member: node %s: the own directory of backing volume %q has no space to record the drain; free some, and try again: %w: %w", n.self, v.Name(), err, meta.ErrExhausted)
 	case err != nil:
 		return err
 	}
@@ -109,7 +113,7 @@ func (n *Node) drainable(v *store.BackingVolume, member string) error {
 				free -= bytes
 			}
 		}
-		list = append(list, tiering.Volume{Number: p.Number, Tier: tiering.Capacity, Total: total, Free: free, Draining: p.Name == member})
+		list = append(list, tiering.Volume{Number: p.Number, Tier: tierOf(p), Total: total, Free: free, Draining: p.Name == member})
 	}
 	if lacks := tiering.Lacking(list); lacks > 0 {
 		return fmt.Errorf("member: node %s: the other members of backing volume %q lack %s for what is on %q; add a member, or delete LUNs or snapshots: %w",
@@ -122,6 +126,37 @@ func (m *mover) say(volume, why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.stuck[volume] = why
+}
+
+// failed is say, where there is something to say.
+func (m *mover) failed(v *store.BackingVolume, why string) {
+	if why != "" {
+		m.say(v.Name(), why)
+	}
+}
+
+// busy tells whether the mover has moved something of a volume since it began to look at it:
+// nothing else moves between tiers meanwhile.
+func (m *mover) busy(volume string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.moving[volume]
+}
+
+// took is told how long a move of a drain has lasted.
+func (m *mover) took(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.each == 0 {
+		m.each = d
+	}
+	m.each += (d - m.each) / 16
+}
+
+func (m *mover) setBusy(volume string, busy bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.moving[volume] = busy
 }
 
 // arrangeLoop is the mover.
@@ -171,7 +206,7 @@ func (n *Node) arrange(v *store.BackingVolume) {
 	for _, f := range files {
 		if !n.mover.swept[f] {
 			if _, err := f.SweepExtents(n.run.ctx); err != nil {
-				n.moveFailed(v, err)
+				n.mover.failed(v, n.moveFailed(v, err))
 				continue
 			}
 			n.mover.swept[f] = true
@@ -183,6 +218,7 @@ func (n *Node) arrange(v *store.BackingVolume) {
 		}
 	}
 	n.evenPlaces(v, files)
+	n.mover.setBusy(v.Name(), false)
 	for f := range n.mover.swept { // of those that are closed
 		if !f.Open() {
 			delete(n.mover.swept, f)
@@ -197,12 +233,18 @@ func (n *Node) emptyPlace(v *store.BackingVolume, p store.Place, files []*store.
 			if f.Where(e) != p.Number {
 				continue
 			}
-			to, ok := emptiest(v)
+			to, ok := emptiest(v, func(x *store.Place) bool { return x.Fast == p.Fast })
+			if !ok {
+				to, ok = emptiest(v, func(x *store.Place) bool { return x.Fast != p.Fast })
+			}
 			if !ok {
 				n.mover.say(v.Name(), "the other members have no room: add a member, or delete LUNs or snapshots")
 				return
 			}
-			if !n.moveOne(v, f, e, to, drainRests) {
+			began := time.Now()
+			moved := n.moveOne(v, f, e, to, drainRests)
+			n.mover.took(time.Since(began))
+			if !moved {
 				if n.run.ctx.Err() != nil || n.store.Failed() != nil || !f.Open() {
 					break
 				}
@@ -222,12 +264,15 @@ func stillDraining(v *store.BackingVolume, number uint8) bool {
 	return slices.ContainsFunc(v.Places(), func(p store.Place) bool { return p.Number == number && p.Draining })
 }
 
-// emptiest is the place that is used least and has room for an extent.
-func emptiest(v *store.BackingVolume) (number uint8, ok bool) {
+// leastRoom is what is left free of a place, in bytes.
+const leastRoom = 4 * extents.Size
+
+// emptiest is the place that is used least and has room for an extent, of those that may be taken.
+func emptiest(v *store.BackingVolume, may func(*store.Place) bool) (number uint8, ok bool) {
 	least := 2.0
 	for _, p := range v.Places() {
 		total, free, err := p.Room()
-		if err != nil || p.Draining || total <= 0 || free < 4*extents.Size {
+		if err != nil || p.Draining || !may(&p) || total <= 0 || free < leastRoom {
 			continue
 		}
 		if share := float64(total-free) / float64(total); share < least {
@@ -247,7 +292,7 @@ func (n *Node) evenPlaces(v *store.BackingVolume, files []*store.File) {
 			return
 		}
 		if !p.Draining {
-			list = append(list, tiering.Volume{Number: p.Number, Tier: tiering.Capacity, Total: total, Free: free})
+			list = append(list, tiering.Volume{Number: p.Number, Tier: tierOf(p), Total: total, Free: free})
 		}
 	}
 	flows, under := tiering.Even(list, n.mover.under[v.Name()])
@@ -289,53 +334,46 @@ func (n *Node) pour(v *store.BackingVolume, files []*store.File, x tiering.Flow)
 
 // moveOne moves an extent, and rests. It returns whether the extent moved.
 func (n *Node) moveOne(v *store.BackingVolume, f *store.File, extent int64, to uint8, rests int) bool {
+	n.mover.setBusy(v.Name(), true)
+	least := time.Duration(0)
+	if data, _, err := f.Extent(extent); err != nil || data { // else there is nothing to copy
+		least = extents.Size * time.Second / moveRate
+	}
 	began := time.Now()
 	err := f.MoveExtent(n.run.ctx, extent, to)
 	if err != nil {
-		n.moveFailed(v, err)
+		n.mover.failed(v, n.moveFailed(v, err))
 	}
-	rest := max(time.Duration(rests)*time.Since(began), extents.Size*time.Second/moveRate)
-	t := time.NewTimer(rest)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-n.run.ctx.Done():
-	}
+	n.rest(max(time.Duration(rests)*time.Since(began), least))
 	return err == nil
 }
 
-// moveFailed says why an extent did not move, unless that is of no interest.
-func (n *Node) moveFailed(v *store.BackingVolume, err error) {
-	switch {
-	case n.run.ctx.Err() != nil, errors.Is(err, os.ErrClosed), errors.Is(err, fs.ErrNotExist), errors.Is(err, extents.ErrMoving), n.store.Failed() != nil:
-	default:
-		n.mover.say(v.Name(), err.Error())
-		n.log.Warn("cannot move an extent between members of a backing volume; trying again", "volume", v.Name(), "err", err)
+// rest returns whether the node goes on after it.
+func (n *Node) rest(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-n.run.ctx.Done():
+		return false
 	}
 }
 
-// places are those of this node's volumes that have members, for its status.
-func (n *Node) places() (list []*targetv1.Place) {
-	for _, v := range n.store.Volumes() {
-		places := v.Places()
-		if len(places) < 2 && (len(places) == 0 || places[0].Name == store.HomePlace) {
-			continue
-		}
-		for _, p := range places {
-			x := &targetv1.Place{Volume: v.Name(), Member: p.Name, Draining: p.Draining}
-			if total, free, err := p.Room(); err == nil {
-				x.CapacityBytes, x.FreeBytes = uint64(total), uint64(free)
-			}
-			if p.Draining {
-				for _, f := range n.spreadFiles(v) {
-					x.ExtentsLeft += uint64(f.CountExtents()[p.Number])
-				}
-				n.mover.mu.Lock()
-				x.Reason = n.mover.stuck[v.Name()]
-				n.mover.mu.Unlock()
-			}
-			list = append(list, x)
-		}
+func tierOf(p store.Place) tiering.Tier {
+	if p.Fast {
+		return tiering.Fast
 	}
-	return list
+	return tiering.Capacity
+}
+
+// moveFailed says why an extent did not move, "" if that is of no interest.
+func (n *Node) moveFailed(v *store.BackingVolume, err error) string {
+	switch {
+	case n.run.ctx.Err() != nil, errors.Is(err, os.ErrClosed), errors.Is(err, fs.ErrNotExist), errors.Is(err, extents.ErrMoving), n.store.Failed() != nil:
+	default:
+		n.log.Warn("cannot move an extent between members of a backing volume; trying again", "volume", v.Name(), "err", err)
+		return err.Error()
+	}
+	return ""
 }

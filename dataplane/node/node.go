@@ -51,6 +51,7 @@ type Node struct {
 
 	quarantines quarantines
 	mover       mover
+	tiers       *tiers
 
 	scsi  *scsi.Server
 	iscsi *iscsi.Server
@@ -156,8 +157,12 @@ func New(cfg Config) (_ *Node, err error) {
 	if err != nil {
 		return nil, err
 	}
+	placeTiers, err := cfg.tiers()
+	if err != nil {
+		return nil, err
+	}
 	st, err := store.Open(cfg.StateDir, store.Identity{Cluster: cfg.Cluster, Pair: cfg.Pair, Node: cfg.Node},
-		store.Options{Log: cfg.Logger, Faults: cfg.Faults, Cached: cfg.Cached, Volumes: volumes, Members: members, Lost: cfg.LostVolumes, SharedFilesystem: cfg.SharedFilesystem, Sums: cfg.sumsOptions()})
+		store.Options{Log: cfg.Logger, Faults: cfg.Faults, Cached: cfg.Cached, Volumes: volumes, Members: members, Lost: cfg.LostVolumes, Tiers: placeTiers, SharedFilesystem: cfg.SharedFilesystem, Sums: cfg.sumsOptions()})
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +171,7 @@ func New(cfg Config) (_ *Node, err error) {
 			_ = st.Close()
 		}
 	}()
-	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, quarantines: newQuarantines(), mover: newMover()}
+	n := &Node{cfg: cfg, self: self, log: cfg.Logger, tls: certs, store: st, arb: arb, quarantines: newQuarantines(), mover: newMover(), tiers: newTiers(&cfg, st)}
 	n.io.readers, n.md.occupied = map[*store.BackingVolume]*readers{}, map[string]bool{}
 	n.md.tables.Store(&tables{})
 	if cfg.Life != nil {
@@ -321,6 +326,7 @@ func (n *Node) serveUntil(ctx context.Context) error {
 	n.run.wg.Go(n.chairLoop)
 	n.run.wg.Go(n.sealCopies)
 	n.run.wg.Go(n.arrangeLoop)
+	n.run.wg.Go(n.tierLoop)
 	n.run.wg.Go(n.recordQuarantines)
 	if !n.cfg.NoChecksums {
 		n.run.wg.Go(n.adoptLoop)

@@ -25,6 +25,9 @@ func (n *Node) CreateLUN(ctx context.Context, l meta.LUN) error {
 	if err := n.pinnable(l.Pin); err != nil {
 		return err
 	}
+	if err := n.tierPinnable(ctx, l.Tier, cmp.Or(l.Volume, n.volumeOf(l.SourceLUN), n.volumeOf(l.SourceSnapshot))); err != nil {
+		return err
+	}
 	if l.SourceLUN != "" {
 		return n.atOwner(ctx, l.SourceLUN, "clone_lun", l, func() error { return n.cloneHere(ctx, l) })
 	}

@@ -166,6 +166,10 @@ func (n *Node) serve(ctx context.Context, method string, body json.RawMessage) (
 		return served(body, func(req endedGroup) (any, error) { n.groupEnded(req); return nil, nil })
 	case "use":
 		return n.use(), nil
+	case "tiers":
+		return served(body, func(req tiersRequest) (any, error) { return nil, n.tiersHere(req.Volume) })
+	case "tier_hints":
+		return served(body, func(req tierHints) (any, error) { n.takeHints(req); return nil, nil })
 	case "scrub_shares":
 		var r scrubRecord
 		r.Now, r.Last = n.shares()

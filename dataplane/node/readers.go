@@ -145,6 +145,9 @@ func (n *Node) look(a *actions, o *pair.Op, probe bool) {
 		n.storeDone(a, o, scsi.OK)
 		return
 	}
+	if s.Kind == scsi.OpRead {
+		e.tier.read(s.Off, s.Len)
+	}
 	e.readers.read(int64(len(s.Data)), func() {
 		n.mu.Lock()
 		n.m.StoreBegins(n.boottime(), o)
@@ -152,7 +155,9 @@ func (n *Node) look(a *actions, o *pair.Op, probe bool) {
 		begun := n.boottime()
 		result := n.runOp(o, false)
 		if s.Kind == scsi.OpRead {
-			e.counts.AddDisk(time.Duration(n.boottime() - begun))
+			took := time.Duration(n.boottime() - begun)
+			e.counts.AddDisk(took)
+			e.tier.didRead(e.file, s.Off, took)
 		}
 		n.storeDoneAsync(o, result)
 	})

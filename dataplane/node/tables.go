@@ -42,6 +42,7 @@ type unitEntry struct {
 	hosts   *count.Hosts // the same for each host that logged in here
 	series  *atomic.Bool // it has metrics of its own (lunmetrics.go)
 	warmth  *warmth
+	tier    *tierUse // nil: its volume has one tier
 }
 
 // close closes the files of a LUN.
@@ -141,13 +142,14 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 	roCfg.ReadOnly = true
 	e := &unitEntry{id: id, lun: l, misfit: n.isMisfit(l.UUID)}
 	if prev != nil {
-		e.file, e.bits, e.rw, e.ro, e.readers, e.lane, e.behind, e.counts, e.hosts, e.series = prev.file, prev.bits, prev.rw, prev.ro, prev.readers, prev.lane, prev.behind, prev.counts, prev.hosts, prev.series
+		e.file, e.bits, e.rw, e.ro, e.readers, e.lane, e.behind, e.counts, e.hosts, e.series, e.tier = prev.file, prev.bits, prev.rw, prev.ro, prev.readers, prev.lane, prev.behind, prev.counts, prev.hosts, prev.series, prev.tier
 		if e.warmth = prev.warmth; l.Owner == n.self.String() && prev.lun.Owner != l.Owner {
 			e.warmth.since.Store(n.boottime())
 		}
 		err = errors.Join(e.rw.Update(cfg), e.ro.Update(roCfg))
 		if prev.lun.Size < l.Size {
 			err = errors.Join(err, e.bits.Grow(l.Size))
+			e.tier = e.tier.grow(l.Size)
 		}
 	} else {
 		var v *store.BackingVolume
@@ -162,6 +164,7 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 		}
 		doubts(e.file, e.bits)
 		e.behind, e.counts, e.hosts, e.series, e.warmth = new(atomic.Bool), new(count.LUN), new(count.Hosts), new(atomic.Bool), new(warmth)
+		e.tier = n.tiers.use(v, l.Size)
 		e.readers, e.lane = n.readersOf(v), &lane{wg: &n.run.wg, do: doChanges}
 		med := &medium{n: n, id: id}
 		if e.rw, err = scsi.NewUnit(cfg, med); err == nil {

@@ -29,7 +29,7 @@ func (c *Config) features() []string {
 	if c.earlier {
 		return nil
 	}
-	return []string{featureVolumes, featureParts, featureScrub, featureOwnership, featureWarm, featureCopies, featureGroups, featureBatch}
+	return []string{featureVolumes, featureParts, featureScrub, featureOwnership, featureWarm, featureCopies, featureGroups, featureBatch, featureTiers}
 }
 
 // peerKnows tells whether the release of the other node has a feature; false without a link.

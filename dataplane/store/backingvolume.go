@@ -55,6 +55,7 @@ type BackingVolume struct {
 
 	drains   sync.Mutex // of draining, here and in the members
 	draining bool       // nothing new goes to its own directory, and what is there has to move away
+	fast     bool       // its own directory is of the fast tier; set when it is opened
 
 	spread spreads
 

@@ -32,6 +32,7 @@ func (s *Store) openVolumes(opts Options) error {
 		if err := v.openMembers(opts.Members, opts); err != nil {
 			return fmt.Errorf("open store: %w", err)
 		}
+		v.setTiers(opts.Tiers)
 		if err := v.sweepMembers(); err != nil {
 			return fmt.Errorf("open store: %w", err)
 		}

@@ -19,11 +19,15 @@ type Place struct {
 	Number   uint8
 	Name     string // HomePlace of the home
 	Draining bool   // nothing new goes there, and what is there has to move away
+	Fast     bool   // of the fast tier: nothing new goes there either, as long as there is another place
 	dir      *BackingVolume
 }
 
 // HomePlace is the name of the home among the places of a volume.
 const HomePlace = "home"
+
+// ID of the directory.
+func (p *Place) ID() string { return p.dir.id }
 
 // Room is the size of a place and what is free there, in bytes.
 func (p *Place) Room() (total, free int64, err error) { return p.dir.room() }
@@ -33,10 +37,10 @@ func (v *BackingVolume) Places() (list []Place) {
 	v.drains.Lock()
 	defer v.drains.Unlock()
 	if !v.bare {
-		list = append(list, Place{Number: homeNumber, Name: HomePlace, Draining: v.draining, dir: v})
+		list = append(list, Place{Number: homeNumber, Name: HomePlace, Draining: v.draining, Fast: v.fast, dir: v})
 	}
 	for _, m := range v.members {
-		list = append(list, Place{Number: m.number, Name: m.memberName, Draining: m.draining, dir: m.BackingVolume})
+		list = append(list, Place{Number: m.number, Name: m.memberName, Draining: m.draining, Fast: m.fast, dir: m.BackingVolume})
 	}
 	return list
 }
@@ -48,7 +52,8 @@ var ErrNoPlace = errors.New("the backing volume has no such member")
 var ErrLastPlace = errors.New("it is the last member that is not drained")
 
 // Drain says, durably, that nothing new goes to a place and that what is there has to move away;
-// or, with on unset, that it does not. It moves nothing. ErrNoPlace, ErrLastPlace.
+// or, with on unset, that it does not. It moves nothing. ErrNoPlace, ErrLastPlace,
+// ErrNoSpace.
 func (v *BackingVolume) Drain(name string, on bool) error {
 	v.objects.Lock() // no object is made by an earlier rule afterwards
 	defer v.objects.Unlock()
@@ -72,7 +77,7 @@ func (v *BackingVolume) Drain(name string, on bool) error {
 		rec.find(name).Draining = on
 	}
 	if err := writeRecord(filepath.Join(v.dir, membersFile), rec); err != nil {
-		return err
+		return classify("write", filepath.Join(v.rel, membersFile), err)
 	}
 	v.drains.Lock()
 	defer v.drains.Unlock()

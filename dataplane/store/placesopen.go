@@ -34,12 +34,21 @@ func (v *BackingVolume) mapOwner(id string) (extents.Owner, error) {
 	return extents.Owner{LUN: u, Store: uuid.MustParse(v.s.id)}, err
 }
 
-// rule is that of new objects: all places in turn, but those that are drained.
+// rule is that of new objects: all places in turn, but those that are drained, and fast ones unless
+// there is no other.
 func (v *BackingVolume) rule() (list []uint8) {
+	var fast []uint8
 	for _, p := range v.Places() {
-		if !p.Draining {
+		switch {
+		case p.Draining:
+		case p.Fast:
+			fast = append(fast, p.Number)
+		default:
 			list = append(list, p.Number)
 		}
+	}
+	if len(list) == 0 {
+		return fast
 	}
 	return list
 }

@@ -2,7 +2,9 @@ package store
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/gemel-storage/gemel/dataplane/extents"
@@ -66,4 +68,29 @@ func TestFullMemberSpills(t *testing.T) {
 	must(t, f.Discard(0, 16*extents.Size))
 	must(t, f.Sync())
 	must(t, f.WriteAt(chunk(off), off))
+}
+
+// A drain that cannot be recorded for lack of space is refused as that, and changes nothing.
+func TestDrainOnAFullVolume(t *testing.T) {
+	d := testDisk(t, slowdisk.MinSize)
+	s := openSpread(t, d.Mount, withSums())
+	v := s.Default()
+	filler := filepath.Join(d.Mount, "filler")
+	f, err := os.Create(filler)
+	must(t, err)
+	for p := make([]byte, 1<<20); err == nil || len(p) > 4096; {
+		if _, err = f.Write(p); err != nil && len(p) > 4096 {
+			p, err = p[:len(p)/2], nil
+		}
+	}
+	must(t, f.Close())
+	drained := func() bool { return slices.ContainsFunc(v.Places(), func(p Place) bool { return p.Draining }) }
+	if err := v.Drain("x", true); !errors.Is(err, ErrNoSpace) || drained() || s.Failed() != nil {
+		t.Errorf("%v, drained %v, %v", err, drained(), s.Failed())
+	}
+	must(t, os.Remove(filler))
+	must(t, v.Drain("x", true))
+	if !drained() {
+		t.Error("nothing is drained")
+	}
 }

@@ -112,6 +112,8 @@ type Options struct {
 	// Lost are the ids of members whose disk is gone: another one takes the place of each. What was
 	// on it counts as missing, see Info.Lost.
 	Lost []string
+	// Tiers of places that are not all alike.
+	Tiers []PlaceTier
 	// Sums has a checksum of each block kept, and looked at when it is read; nil: none. A store
 	// that is opened without loses those that it had.
 	Sums *SumsOptions
@@ -151,7 +153,7 @@ func Open(dir string, ident Identity, opts Options) (_ *Store, err error) {
 	if ident.Cluster == "" || ident.Pair == "" || ident.Node == "" {
 		return nil, fmt.Errorf("store identity %+v: cluster, pair and node must all be set", ident)
 	}
-	if err := CheckVolumes(dir, opts.Volumes, opts.Members); err != nil {
+	if err := errors.Join(CheckVolumes(dir, opts.Volumes, opts.Members), CheckTiers(opts.Tiers, opts.Volumes, opts.Members)); err != nil {
 		return nil, err
 	}
 	all := slices.Clone(opts.Volumes)

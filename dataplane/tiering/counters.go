@@ -10,6 +10,9 @@ const (
 	// gap is how far, in bytes, a request of a sequence may be from the end of the last one:
 	// several requests of one sequence are under way, and overtake each other.
 	gap = 1 << 20
+	// lates is how many requests may come from before the end of a sequence until it goes on: those
+	// that were overtaken. With more, it has ended, and they are random ones.
+	lates = 64
 	// pageExtents is how many extents share a page of counters, which takes memory when one of
 	// them is used.
 	pageExtents = 512
@@ -25,11 +28,12 @@ type Counters struct {
 
 type counterPage [pageExtents]struct{ reads, writes atomic.Uint32 }
 
-// stream is a sequence: where it has come to, how long it is, in bytes, and whether it has gone on
-// since the last search for one to replace.
+// stream is a sequence: where it has come to, how long it is, in bytes, whether it has gone on
+// since the last search for one to replace, and how many requests have come late since it went on.
 type stream struct {
 	end, length atomic.Int64
 	goesOn      atomic.Bool
+	late        atomic.Int32
 }
 
 // NewCounters are for a LUN of so many bytes.
@@ -84,8 +88,9 @@ func (c *Counters) follows(off, n int64) bool {
 			s.end.Store(off + n)
 			s.length.Store(length + n)
 			s.goesOn.Store(true)
+			s.late.Store(0)
 			return long
-		case long && off < end && end-off <= gap: // it was overtaken
+		case long && off < end && end-off <= gap && s.late.Add(1) <= lates: // it was overtaken
 			s.goesOn.Store(true)
 			return true
 		}
@@ -99,6 +104,7 @@ func (c *Counters) follows(off, n int64) bool {
 	}
 	s.end.Store(off + n)
 	s.length.Store(n)
+	s.late.Store(0)
 	return n >= sequence
 }
 

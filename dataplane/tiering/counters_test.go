@@ -77,6 +77,22 @@ func TestSmallHotRangeHeats(t *testing.T) {
 	}
 }
 
+// What is read again and again near the end of a sequence that has ended counts.
+func TestEndOfASequenceHeats(t *testing.T) {
+	c := NewCounters(lunSize)
+	for off := int64(0); off < 4*ExtentSize; off += 64 << 10 {
+		c.Read(off, 64<<10)
+	}
+	c.Take()
+	const n = 1000
+	for i := range int64(n) {
+		c.Read(4*ExtentSize-4096-i%64*8192, 4096)
+	}
+	if reads, _ := total(c.Take()); reads < n*9/10 {
+		t.Errorf("%d of %d reads were counted", reads, n)
+	}
+}
+
 func TestCountersAreSafe(t *testing.T) {
 	c := NewCounters(lunSize)
 	var wg sync.WaitGroup

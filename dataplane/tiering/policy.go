@@ -1,6 +1,9 @@
 package tiering
 
-import "cmp"
+import (
+	"cmp"
+	"time"
+)
 
 // Policy remembers what Decide has seen. It is not safe for concurrent use.
 type Policy struct {
@@ -25,6 +28,12 @@ type candidate struct {
 // New makes a policy that has seen nothing.
 func New(cfg Config) *Policy {
 	return &Policy{cfg: cfg, of: map[uint64]*rates{}, lessons: newLessons(cfg)}
+}
+
+// SetCost says what moves cost and save from now on, as Config does.
+func (p *Policy) SetCost(saved, move time.Duration) {
+	p.cfg.Saved, p.cfg.Move = saved, move
+	p.lessons.cfg = p.cfg
 }
 
 // Wait is for how many rounds an extent has to be hot before it moves.

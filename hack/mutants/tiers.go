@@ -11,7 +11,36 @@ func inTiers(file, old, new string) []mutate.Edit {
 	return []mutate.Edit{{File: tiers + "/" + file, Old: old, New: new}}
 }
 
+// inTarget are mistakes of how a node uses the policy.
+func inTarget(file, old, new string) []mutate.Edit {
+	return []mutate.Edit{{File: ofNode + "/" + file, Old: old, New: new}}
+}
+
 var tierMutants = []mutant{
+	{ofTiers, "new data goes to the fast tier", inStore("placesopen.go",
+		"		case p.Fast:\n			fast = append(fast, p.Number)\n", "		case p.Fast:\n			list = append(list, p.Number)\n"), ofStore, "TestNewDataGoesToCapacity"},
+	{ofTiers, "a volume has a fast tier and nothing else", inStore("tier.go",
+		"case t.Fast && !slices.ContainsFunc(", "case false && !slices.ContainsFunc("), ofStore, "TestCheckTiers"},
+	{ofTiers, "the owner keeps what it knows of reads to itself", inTarget("tiers.go",
+		"	n.sendHints(hints)\n", ""), ofNode, "TestTiersArrangeThemselves"},
+	{ofTiers, "what the other node says is counted by nobody", inTarget("tiers.go",
+		"			l.Counts = append(l.Counts, t.hints[e.lun.UUID]...)\n", "			_ = l.Counts\n"), ofNode, "TestTiersArrangeThemselves"},
+	{ofTiers, "reads are not counted", inTarget("readers.go",
+		"		e.tier.read(s.Off, s.Len)\n", ""), ofNode, "TestTiersArrangeThemselves"},
+	{ofTiers, "observe moves", inTarget("tiers.go",
+		"if n.tiers.mode == tieringObserve {", "if false {"), ofNode, "TestTieringIsObserved"},
+	{ofTiers, "observe says the same in every round", inTarget("tiers.go",
+		"	if m.observed && slices", "	if false && slices"), ofNode, "TestTieringIsObserved"},
+	{ofTiers, "a pin is not followed", inTarget("tiers.go",
+		"Pin: pinOf(e.lun.Tier), Place", "Place"), ofNode, "TestTiersArrangeThemselves"},
+	{ofTiers, "a pin is accepted that the other node cannot follow", inTarget("tierpins.go",
+		"	case err == nil || errors.Is(err, meta.ErrInvalid):\n		return err\n", "	case err == nil || errors.Is(err, meta.ErrInvalid):\n		return nil\n"), ofNode, "TestPinNeedsTiersAtBothNodes"},
+	{ofTiers, "a slow member is not named", inTarget("tierspeeds.go",
+		"took > unlike*other {", "took > 1000*other {"), ofNode, "TestMembersThatDifferAreNamed"},
+	{ofTiers, "a release before gets pins to tiers", []mutate.Edit{{File: "dataplane/meta/ownership.go",
+		Old: "l.Hold, l.Pin, l.Tier, l.Group, l.Quarantine = nil, \"\", \"\", \"\", \"\"", New: "l.Hold, l.Pin, l.Group, l.Quarantine = nil, \"\", \"\", \"\""}}, "dataplane/meta", "TestStateForReleaseBefore"},
+	{ofTiers, "hints have no bound", inTarget("tierhints.go",
+		"len(list) < hintsMost {", "true {"), ofNode, "TestHintsAreBounded"},
 	{ofTiers, "an extent takes the place of one that is nearly as hot", inTiers("types.go",
 		"	Gain = 2", "	Gain = 0.5"), tiers, "TestEvenlyWarmSetStays"},
 	{ofTiers, "chance is taken for heat", inTiers("types.go",
@@ -44,6 +73,8 @@ var tierMutants = []mutant{
 		" || c.follows(off, n) {", " {"), tiers, "TestScanDoesNotHeat"},
 	{ofTiers, "random reads end a scan", inTiers("counters.go",
 		"		if !s.goesOn.Swap(false) {", "		if true {"), tiers, "TestScanDoesNotHeat"},
+	{ofTiers, "what is read near the end of a sequence never counts", inTiers("counters.go",
+		" && s.late.Add(1) <= lates:", ":"), tiers, "TestEndOfASequenceHeats"},
 	{ofTiers, "a short sequence is a scan", inTiers("counters.go",
 		"	sequence = 512 << 10", "	sequence = 8 << 10"), tiers, "TestSmallHotRangeHeats"},
 	{ofTiers, "a drain fills a volume to the last byte", inTiers("capacity.go",

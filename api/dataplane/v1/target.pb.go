@@ -323,6 +323,7 @@ type CreateLUNRequest struct {
 	WriteCache         WriteCache             `protobuf:"varint,8,opt,name=write_cache,json=writeCache,proto3,enum=gemel.target.v1.WriteCache" json:"write_cache,omitempty"`                // unspecified: write-back
 	Volume             string                 `protobuf:"bytes,9,opt,name=volume,proto3" json:"volume,omitempty"`                                                                           // backing volume, by its name; empty: "default", or for a clone that of its source, the only one possible
 	PinnedNode         string                 `protobuf:"bytes,10,opt,name=pinned_node,json=pinnedNode,proto3" json:"pinned_node,omitempty"`                                                // "a" or "b": the LUN is owned there whenever that node can own it; "none" or empty: it is not pinned. UNIMPLEMENTED as for ModifyLUN
+	PinnedTier         string                 `protobuf:"bytes,11,opt,name=pinned_tier,json=pinnedTier,proto3" json:"pinned_tier,omitempty"`                                                // "fast" or "capacity": its extents lie on that tier of its backing volume; "none" or empty: each is where its use puts it
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -427,6 +428,13 @@ func (x *CreateLUNRequest) GetPinnedNode() string {
 	return ""
 }
 
+func (x *CreateLUNRequest) GetPinnedTier() string {
+	if x != nil {
+		return x.PinnedTier
+	}
+	return ""
+}
+
 type LUN struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Uuid               string                 `protobuf:"bytes,1,opt,name=uuid,proto3" json:"uuid,omitempty"`
@@ -447,6 +455,7 @@ type LUN struct {
 	PinnedNode         string                 `protobuf:"bytes,16,opt,name=pinned_node,json=pinnedNode,proto3" json:"pinned_node,omitempty"`                                  // "a", "b" or "none"; empty by targets that know no pins
 	SpreadGroup        string                 `protobuf:"bytes,17,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`                               // "none" or the name of a group; empty by targets that keep no group spread
 	Quarantine         string                 `protobuf:"bytes,18,opt,name=quarantine,proto3" json:"quarantine,omitempty"`                                                    // why commands of hosts are not executed: they are answered NOT READY, MANUAL INTERVENTION REQUIRED; empty: they are executed
+	PinnedTier         string                 `protobuf:"bytes,19,opt,name=pinned_tier,json=pinnedTier,proto3" json:"pinned_tier,omitempty"`                                  // "fast", "capacity" or "none"; empty by targets that know no tiers
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -603,6 +612,13 @@ func (x *LUN) GetSpreadGroup() string {
 func (x *LUN) GetQuarantine() string {
 	if x != nil {
 		return x.Quarantine
+	}
+	return ""
+}
+
+func (x *LUN) GetPinnedTier() string {
+	if x != nil {
+		return x.PinnedTier
 	}
 	return ""
 }
@@ -910,6 +926,10 @@ type ModifyLUNRequest struct {
 	SpreadGroup string `protobuf:"bytes,5,opt,name=spread_group,json=spreadGroup,proto3" json:"spread_group,omitempty"`
 	// Commands of hosts are executed again. A command that ended the processes of both nodes may do so again, if its host repeats it.
 	EndQuarantine bool `protobuf:"varint,6,opt,name=end_quarantine,json=endQuarantine,proto3" json:"end_quarantine,omitempty"`
+	// "fast" or "capacity": its extents move to that tier of its backing volume, and stay there; those that find no room on fast
+	// stay on capacity. "none": each is where its use puts it; empty: as it is. INVALID_ARGUMENT if the volume of a node has no fast
+	// tier, UNIMPLEMENTED while a node of the pair is of release 0.1.0.
+	PinnedTier    string `protobuf:"bytes,7,opt,name=pinned_tier,json=pinnedTier,proto3" json:"pinned_tier,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -984,6 +1004,13 @@ func (x *ModifyLUNRequest) GetEndQuarantine() bool {
 		return x.EndQuarantine
 	}
 	return false
+}
+
+func (x *ModifyLUNRequest) GetPinnedTier() string {
+	if x != nil {
+		return x.PinnedTier
+	}
+	return ""
 }
 
 type GetLUNRequest struct {
@@ -2879,6 +2906,526 @@ func (*DrainMemberResponse) Descriptor() ([]byte, []int) {
 	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{40}
 }
 
+type GetTieringRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LunUuid       string                 `protobuf:"bytes,1,opt,name=lun_uuid,json=lunUuid,proto3" json:"lun_uuid,omitempty"` // that the heat of is asked for; empty: of none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTieringRequest) Reset() {
+	*x = GetTieringRequest{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTieringRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTieringRequest) ProtoMessage() {}
+
+func (x *GetTieringRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTieringRequest.ProtoReflect.Descriptor instead.
+func (*GetTieringRequest) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *GetTieringRequest) GetLunUuid() string {
+	if x != nil {
+		return x.LunUuid
+	}
+	return ""
+}
+
+type GetTieringResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mode          string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`       // "auto", "observe" or "off"
+	Volumes       []*TieredVolume        `protobuf:"bytes,2,rep,name=volumes,proto3" json:"volumes,omitempty"` // that have members of two tiers
+	Moves         []*TierMove            `protobuf:"bytes,3,rep,name=moves,proto3" json:"moves,omitempty"`     // the last ones, the oldest first, at most 256 of each volume
+	Heat          *LUNHeat               `protobuf:"bytes,4,opt,name=heat,proto3" json:"heat,omitempty"`       // if a LUN was named
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTieringResponse) Reset() {
+	*x = GetTieringResponse{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTieringResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTieringResponse) ProtoMessage() {}
+
+func (x *GetTieringResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTieringResponse.ProtoReflect.Descriptor instead.
+func (*GetTieringResponse) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *GetTieringResponse) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *GetTieringResponse) GetVolumes() []*TieredVolume {
+	if x != nil {
+		return x.Volumes
+	}
+	return nil
+}
+
+func (x *GetTieringResponse) GetMoves() []*TierMove {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+func (x *GetTieringResponse) GetHeat() *LUNHeat {
+	if x != nil {
+		return x.Heat
+	}
+	return nil
+}
+
+// TieredVolume is a backing volume with members of two tiers.
+type TieredVolume struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        string                 `protobuf:"bytes,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	Fast          *TierUse               `protobuf:"bytes,2,opt,name=fast,proto3" json:"fast,omitempty"`
+	Capacity      *TierUse               `protobuf:"bytes,3,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Wait          *durationpb.Duration   `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`     // for how long an extent has to be used much before it moves: longer where moves have not paid
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"` // why nothing moves, empty if there is no reason
+	Moves         uint64                 `protobuf:"varint,6,opt,name=moves,proto3" json:"moves,omitempty"`  // extents that have moved between the tiers since the process began
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TieredVolume) Reset() {
+	*x = TieredVolume{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TieredVolume) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TieredVolume) ProtoMessage() {}
+
+func (x *TieredVolume) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TieredVolume.ProtoReflect.Descriptor instead.
+func (*TieredVolume) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *TieredVolume) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *TieredVolume) GetFast() *TierUse {
+	if x != nil {
+		return x.Fast
+	}
+	return nil
+}
+
+func (x *TieredVolume) GetCapacity() *TierUse {
+	if x != nil {
+		return x.Capacity
+	}
+	return nil
+}
+
+func (x *TieredVolume) GetWait() *durationpb.Duration {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *TieredVolume) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TieredVolume) GetMoves() uint64 {
+	if x != nil {
+		return x.Moves
+	}
+	return 0
+}
+
+// TierUse is a tier of a volume, and what its disks have done for hosts since the process began.
+type TierUse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	CapacityBytes uint64                 `protobuf:"varint,1,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"`
+	FreeBytes     uint64                 `protobuf:"varint,2,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
+	Extents       uint64                 `protobuf:"varint,3,opt,name=extents,proto3" json:"extents,omitempty"`                           // of 4 MiB of LUNs that lie there, written or not
+	Reads         uint64                 `protobuf:"varint,4,opt,name=reads,proto3" json:"reads,omitempty"`                               // that the page cache did not have
+	ReadTimeUs    uint64                 `protobuf:"varint,5,opt,name=read_time_us,json=readTimeUs,proto3" json:"read_time_us,omitempty"` // for which those reads were at the disks, together
+	Writes        uint64                 `protobuf:"varint,6,opt,name=writes,proto3" json:"writes,omitempty"`
+	ReadUs        uint32                 `protobuf:"varint,7,opt,name=read_us,json=readUs,proto3" json:"read_us,omitempty"` // microseconds of a read, as measured by the node; 0: it was not measured yet
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TierUse) Reset() {
+	*x = TierUse{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TierUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TierUse) ProtoMessage() {}
+
+func (x *TierUse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TierUse.ProtoReflect.Descriptor instead.
+func (*TierUse) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *TierUse) GetCapacityBytes() uint64 {
+	if x != nil {
+		return x.CapacityBytes
+	}
+	return 0
+}
+
+func (x *TierUse) GetFreeBytes() uint64 {
+	if x != nil {
+		return x.FreeBytes
+	}
+	return 0
+}
+
+func (x *TierUse) GetExtents() uint64 {
+	if x != nil {
+		return x.Extents
+	}
+	return 0
+}
+
+func (x *TierUse) GetReads() uint64 {
+	if x != nil {
+		return x.Reads
+	}
+	return 0
+}
+
+func (x *TierUse) GetReadTimeUs() uint64 {
+	if x != nil {
+		return x.ReadTimeUs
+	}
+	return 0
+}
+
+func (x *TierUse) GetWrites() uint64 {
+	if x != nil {
+		return x.Writes
+	}
+	return 0
+}
+
+func (x *TierUse) GetReadUs() uint32 {
+	if x != nil {
+		return x.ReadUs
+	}
+	return 0
+}
+
+// TierMove is an extent that has moved between tiers, or would have.
+type TierMove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
+	Volume        string                 `protobuf:"bytes,2,opt,name=volume,proto3" json:"volume,omitempty"`
+	Lun           string                 `protobuf:"bytes,3,opt,name=lun,proto3" json:"lun,omitempty"`
+	Extent        uint64                 `protobuf:"varint,4,opt,name=extent,proto3" json:"extent,omitempty"`
+	To            string                 `protobuf:"bytes,5,opt,name=to,proto3" json:"to,omitempty"`              // "fast" or "capacity"
+	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`      // "pin", "reserve", "heat", "displace" or "make room"
+	Rate          float64                `protobuf:"fixed64,7,opt,name=rate,proto3" json:"rate,omitempty"`        // accesses a second: at least (to fast) or at most (to capacity)
+	Observed      bool                   `protobuf:"varint,8,opt,name=observed,proto3" json:"observed,omitempty"` // it would have moved
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TierMove) Reset() {
+	*x = TierMove{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TierMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TierMove) ProtoMessage() {}
+
+func (x *TierMove) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TierMove.ProtoReflect.Descriptor instead.
+func (*TierMove) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *TierMove) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *TierMove) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *TierMove) GetLun() string {
+	if x != nil {
+		return x.Lun
+	}
+	return ""
+}
+
+func (x *TierMove) GetExtent() uint64 {
+	if x != nil {
+		return x.Extent
+	}
+	return 0
+}
+
+func (x *TierMove) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *TierMove) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TierMove) GetRate() float64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *TierMove) GetObserved() bool {
+	if x != nil {
+		return x.Observed
+	}
+	return false
+}
+
+// LUNHeat is how a LUN is used from its beginning to its end, in parts of the same length.
+type LUNHeat struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lun           string                 `protobuf:"bytes,1,opt,name=lun,proto3" json:"lun,omitempty"`
+	Volume        string                 `protobuf:"bytes,2,opt,name=volume,proto3" json:"volume,omitempty"`
+	Pin           string                 `protobuf:"bytes,3,opt,name=pin,proto3" json:"pin,omitempty"`          // "fast", "capacity" or "none"
+	Extents       uint64                 `protobuf:"varint,4,opt,name=extents,proto3" json:"extents,omitempty"` // of 4 MiB
+	Parts         []*HeatPart            `protobuf:"bytes,5,rep,name=parts,proto3" json:"parts,omitempty"`      // at most 64
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LUNHeat) Reset() {
+	*x = LUNHeat{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LUNHeat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LUNHeat) ProtoMessage() {}
+
+func (x *LUNHeat) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LUNHeat.ProtoReflect.Descriptor instead.
+func (*LUNHeat) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *LUNHeat) GetLun() string {
+	if x != nil {
+		return x.Lun
+	}
+	return ""
+}
+
+func (x *LUNHeat) GetVolume() string {
+	if x != nil {
+		return x.Volume
+	}
+	return ""
+}
+
+func (x *LUNHeat) GetPin() string {
+	if x != nil {
+		return x.Pin
+	}
+	return ""
+}
+
+func (x *LUNHeat) GetExtents() uint64 {
+	if x != nil {
+		return x.Extents
+	}
+	return 0
+}
+
+func (x *LUNHeat) GetParts() []*HeatPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+type HeatPart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rate          float64                `protobuf:"fixed64,1,opt,name=rate,proto3" json:"rate,omitempty"` // accesses a second of all of its extents, at least
+	Fast          float64                `protobuf:"fixed64,2,opt,name=fast,proto3" json:"fast,omitempty"` // share of its extents on the fast tier, 0 to 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeatPart) Reset() {
+	*x = HeatPart{}
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeatPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeatPart) ProtoMessage() {}
+
+func (x *HeatPart) ProtoReflect() protoreflect.Message {
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeatPart.ProtoReflect.Descriptor instead.
+func (*HeatPart) Descriptor() ([]byte, []int) {
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *HeatPart) GetRate() float64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *HeatPart) GetFast() float64 {
+	if x != nil {
+		return x.Fast
+	}
+	return 0
+}
+
 type SetOwnershipPolicyRequest struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	Mode                 string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"`                                                                  // "auto", "observe" or "off"
@@ -2890,7 +3437,7 @@ type SetOwnershipPolicyRequest struct {
 
 func (x *SetOwnershipPolicyRequest) Reset() {
 	*x = SetOwnershipPolicyRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2902,7 +3449,7 @@ func (x *SetOwnershipPolicyRequest) String() string {
 func (*SetOwnershipPolicyRequest) ProtoMessage() {}
 
 func (x *SetOwnershipPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[41]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2915,7 +3462,7 @@ func (x *SetOwnershipPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnershipPolicyRequest.ProtoReflect.Descriptor instead.
 func (*SetOwnershipPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{41}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SetOwnershipPolicyRequest) GetMode() string {
@@ -2947,7 +3494,7 @@ type SetOwnershipPolicyResponse struct {
 
 func (x *SetOwnershipPolicyResponse) Reset() {
 	*x = SetOwnershipPolicyResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2959,7 +3506,7 @@ func (x *SetOwnershipPolicyResponse) String() string {
 func (*SetOwnershipPolicyResponse) ProtoMessage() {}
 
 func (x *SetOwnershipPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[42]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2972,7 +3519,7 @@ func (x *SetOwnershipPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetOwnershipPolicyResponse.ProtoReflect.Descriptor instead.
 func (*SetOwnershipPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{42}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
 }
 
 // OwnershipMove is a move of a LUN that the pair has decided or carried out.
@@ -2992,7 +3539,7 @@ type OwnershipMove struct {
 
 func (x *OwnershipMove) Reset() {
 	*x = OwnershipMove{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3551,7 @@ func (x *OwnershipMove) String() string {
 func (*OwnershipMove) ProtoMessage() {}
 
 func (x *OwnershipMove) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[43]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3564,7 @@ func (x *OwnershipMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnershipMove.ProtoReflect.Descriptor instead.
 func (*OwnershipMove) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{43}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *OwnershipMove) GetNumber() uint64 {
@@ -3101,7 +3648,7 @@ type Ownership struct {
 
 func (x *Ownership) Reset() {
 	*x = Ownership{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3660,7 @@ func (x *Ownership) String() string {
 func (*Ownership) ProtoMessage() {}
 
 func (x *Ownership) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[44]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3673,7 @@ func (x *Ownership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
 func (*Ownership) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{44}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Ownership) GetDrainedNode() string {
@@ -3252,7 +3799,7 @@ type DiskUse struct {
 
 func (x *DiskUse) Reset() {
 	*x = DiskUse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3264,7 +3811,7 @@ func (x *DiskUse) String() string {
 func (*DiskUse) ProtoMessage() {}
 
 func (x *DiskUse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[45]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3277,7 +3824,7 @@ func (x *DiskUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskUse.ProtoReflect.Descriptor instead.
 func (*DiskUse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{45}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DiskUse) GetVolume() string {
@@ -3302,7 +3849,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3314,7 +3861,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[46]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3327,7 +3874,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{46}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{53}
 }
 
 type Status struct {
@@ -3370,7 +3917,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3382,7 +3929,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[47]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3395,7 +3942,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{47}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Status) GetCluster() string {
@@ -3630,15 +4177,19 @@ type Place struct {
 	CapacityBytes uint64                 `protobuf:"varint,3,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"`
 	FreeBytes     uint64                 `protobuf:"varint,4,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
 	Draining      bool                   `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
-	ExtentsLeft   uint64                 `protobuf:"varint,6,opt,name=extents_left,json=extentsLeft,proto3" json:"extents_left,omitempty"` // while it is drained: extents of 4 MiB that still lie there, written or not; 0: it may be taken away
-	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`                               // why it does not become empty
+	ExtentsLeft   uint64                 `protobuf:"varint,6,opt,name=extents_left,json=extentsLeft,proto3" json:"extents_left,omitempty"`  // while it is drained: extents of 4 MiB that still lie there, written or not; 0: it may be taken away
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`                                // why it does not become empty; or how it differs from other members of its tier
+	Fast          bool                   `protobuf:"varint,8,opt,name=fast,proto3" json:"fast,omitempty"`                                   // of the fast tier
+	ReadUs        uint32                 `protobuf:"varint,9,opt,name=read_us,json=readUs,proto3" json:"read_us,omitempty"`                 // microseconds of a read from its disk; 0: it was not measured yet
+	Id            string                 `protobuf:"bytes,11,opt,name=id,proto3" json:"id,omitempty"`                                       // of the directory, as --lost-volume names it
+	SecondsLeft   uint32                 `protobuf:"varint,10,opt,name=seconds_left,json=secondsLeft,proto3" json:"seconds_left,omitempty"` // while it is drained: about how long that lasts; 0: unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3650,7 +4201,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[48]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3663,7 +4214,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{48}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Place) GetVolume() string {
@@ -3715,6 +4266,34 @@ func (x *Place) GetReason() string {
 	return ""
 }
 
+func (x *Place) GetFast() bool {
+	if x != nil {
+		return x.Fast
+	}
+	return false
+}
+
+func (x *Place) GetReadUs() uint32 {
+	if x != nil {
+		return x.ReadUs
+	}
+	return 0
+}
+
+func (x *Place) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Place) GetSecondsLeft() uint32 {
+	if x != nil {
+		return x.SecondsLeft
+	}
+	return 0
+}
+
 // Supervisor is what started this node's process, and starts it again when it crashes.
 type Supervisor struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -3729,7 +4308,7 @@ type Supervisor struct {
 
 func (x *Supervisor) Reset() {
 	*x = Supervisor{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3741,7 +4320,7 @@ func (x *Supervisor) String() string {
 func (*Supervisor) ProtoMessage() {}
 
 func (x *Supervisor) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[49]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3754,7 +4333,7 @@ func (x *Supervisor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Supervisor.ProtoReflect.Descriptor instead.
 func (*Supervisor) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{49}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Supervisor) GetCrashes() uint64 {
@@ -3807,7 +4386,7 @@ type Checksums struct {
 
 func (x *Checksums) Reset() {
 	*x = Checksums{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3819,7 +4398,7 @@ func (x *Checksums) String() string {
 func (*Checksums) ProtoMessage() {}
 
 func (x *Checksums) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[50]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3832,7 +4411,7 @@ func (x *Checksums) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checksums.ProtoReflect.Descriptor instead.
 func (*Checksums) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{50}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Checksums) GetProcess() string {
@@ -3894,7 +4473,7 @@ type DamageFinding struct {
 
 func (x *DamageFinding) Reset() {
 	*x = DamageFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3906,7 +4485,7 @@ func (x *DamageFinding) String() string {
 func (*DamageFinding) ProtoMessage() {}
 
 func (x *DamageFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[51]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3919,7 +4498,7 @@ func (x *DamageFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DamageFinding.ProtoReflect.Descriptor instead.
 func (*DamageFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{51}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *DamageFinding) GetNumber() uint64 {
@@ -3986,7 +4565,7 @@ type BackingVolume struct {
 
 func (x *BackingVolume) Reset() {
 	*x = BackingVolume{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3998,7 +4577,7 @@ func (x *BackingVolume) String() string {
 func (*BackingVolume) ProtoMessage() {}
 
 func (x *BackingVolume) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[52]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4011,7 +4590,7 @@ func (x *BackingVolume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackingVolume.ProtoReflect.Descriptor instead.
 func (*BackingVolume) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{52}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *BackingVolume) GetName() string {
@@ -4070,7 +4649,7 @@ type Arbiter struct {
 
 func (x *Arbiter) Reset() {
 	*x = Arbiter{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4082,7 +4661,7 @@ func (x *Arbiter) String() string {
 func (*Arbiter) ProtoMessage() {}
 
 func (x *Arbiter) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[53]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4095,7 +4674,7 @@ func (x *Arbiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arbiter.ProtoReflect.Descriptor instead.
 func (*Arbiter) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{53}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Arbiter) GetReachable() bool {
@@ -4155,7 +4734,7 @@ type Scrub struct {
 
 func (x *Scrub) Reset() {
 	*x = Scrub{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4167,7 +4746,7 @@ func (x *Scrub) String() string {
 func (*Scrub) ProtoMessage() {}
 
 func (x *Scrub) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[54]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4180,7 +4759,7 @@ func (x *Scrub) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scrub.ProtoReflect.Descriptor instead.
 func (*Scrub) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{54}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Scrub) GetActive() bool {
@@ -4329,7 +4908,7 @@ type ScrubSkip struct {
 
 func (x *ScrubSkip) Reset() {
 	*x = ScrubSkip{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4341,7 +4920,7 @@ func (x *ScrubSkip) String() string {
 func (*ScrubSkip) ProtoMessage() {}
 
 func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[55]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4354,7 +4933,7 @@ func (x *ScrubSkip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubSkip.ProtoReflect.Descriptor instead.
 func (*ScrubSkip) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{55}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ScrubSkip) GetReason() string {
@@ -4393,7 +4972,7 @@ type ScrubFinding struct {
 
 func (x *ScrubFinding) Reset() {
 	*x = ScrubFinding{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4405,7 +4984,7 @@ func (x *ScrubFinding) String() string {
 func (*ScrubFinding) ProtoMessage() {}
 
 func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[56]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4418,7 +4997,7 @@ func (x *ScrubFinding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubFinding.ProtoReflect.Descriptor instead.
 func (*ScrubFinding) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{56}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ScrubFinding) GetNumber() uint64 {
@@ -4475,7 +5054,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4487,7 +5066,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[57]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4500,7 +5079,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{57}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *ScrubRequest) GetUuids() []string {
@@ -4542,7 +5121,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4554,7 +5133,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[58]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4567,7 +5146,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{58}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ScrubResponse) GetTotalBytes() uint64 {
@@ -4601,7 +5180,7 @@ type ForceRequest struct {
 
 func (x *ForceRequest) Reset() {
 	*x = ForceRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4613,7 +5192,7 @@ func (x *ForceRequest) String() string {
 func (*ForceRequest) ProtoMessage() {}
 
 func (x *ForceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[59]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4626,7 +5205,7 @@ func (x *ForceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRequest.ProtoReflect.Descriptor instead.
 func (*ForceRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{59}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ForceRequest) GetEpoch() uint64 {
@@ -4651,7 +5230,7 @@ type ForceResponse struct {
 
 func (x *ForceResponse) Reset() {
 	*x = ForceResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4663,7 +5242,7 @@ func (x *ForceResponse) String() string {
 func (*ForceResponse) ProtoMessage() {}
 
 func (x *ForceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[60]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4676,7 +5255,7 @@ func (x *ForceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceResponse.ProtoReflect.Descriptor instead.
 func (*ForceResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{60}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{67}
 }
 
 type Resync struct {
@@ -4696,7 +5275,7 @@ type Resync struct {
 
 func (x *Resync) Reset() {
 	*x = Resync{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4708,7 +5287,7 @@ func (x *Resync) String() string {
 func (*Resync) ProtoMessage() {}
 
 func (x *Resync) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[61]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4721,7 +5300,7 @@ func (x *Resync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resync.ProtoReflect.Descriptor instead.
 func (*Resync) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{61}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Resync) GetDoneBytes() uint64 {
@@ -4795,7 +5374,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4807,7 +5386,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[62]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4820,7 +5399,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{62}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{69}
 }
 
 type ListSessionsRequest struct {
@@ -4832,7 +5411,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4844,7 +5423,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[63]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4857,7 +5436,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{63}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListSessionsRequest) GetHostIqn() string {
@@ -4879,7 +5458,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4891,7 +5470,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[64]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4904,7 +5483,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{64}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ListSessionsResponse) GetNode() string {
@@ -4948,7 +5527,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[65]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4960,7 +5539,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[65]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4973,7 +5552,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{65}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Session) GetHostIqn() string {
@@ -5016,7 +5595,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[66]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5028,7 +5607,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[66]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5041,7 +5620,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{66}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Event) GetTime() *timestamppb.Timestamp {
@@ -5082,7 +5661,7 @@ type ProfileRequest struct {
 
 func (x *ProfileRequest) Reset() {
 	*x = ProfileRequest{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[67]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5094,7 +5673,7 @@ func (x *ProfileRequest) String() string {
 func (*ProfileRequest) ProtoMessage() {}
 
 func (x *ProfileRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[67]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5107,7 +5686,7 @@ func (x *ProfileRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfileRequest.ProtoReflect.Descriptor instead.
 func (*ProfileRequest) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{67}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ProfileRequest) GetKind() string {
@@ -5133,7 +5712,7 @@ type ProfilePart struct {
 
 func (x *ProfilePart) Reset() {
 	*x = ProfilePart{}
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[68]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5145,7 +5724,7 @@ func (x *ProfilePart) String() string {
 func (*ProfilePart) ProtoMessage() {}
 
 func (x *ProfilePart) ProtoReflect() protoreflect.Message {
-	mi := &file_api_dataplane_v1_target_proto_msgTypes[68]
+	mi := &file_api_dataplane_v1_target_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5158,7 +5737,7 @@ func (x *ProfilePart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProfilePart.ProtoReflect.Descriptor instead.
 func (*ProfilePart) Descriptor() ([]byte, []int) {
-	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{68}
+	return file_api_dataplane_v1_target_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ProfilePart) GetData() []byte {
@@ -5178,7 +5757,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x1f\n" +
 	"\vmutual_user\x18\x03 \x01(\tR\n" +
 	"mutualUser\x12#\n" +
-	"\rmutual_secret\x18\x04 \x01(\tR\fmutualSecret\"\xd3\x03\n" +
+	"\rmutual_secret\x18\x04 \x01(\tR\fmutualSecret\"\xf4\x03\n" +
 	"\x10CreateLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -5193,10 +5772,12 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x06volume\x18\t \x01(\tR\x06volume\x12\x1f\n" +
 	"\vpinned_node\x18\n" +
 	" \x01(\tR\n" +
-	"pinnedNode\x1a9\n" +
+	"pinnedNode\x12\x1f\n" +
+	"\vpinned_tier\x18\v \x01(\tR\n" +
+	"pinnedTier\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd8\x05\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf9\x05\n" +
 	"\x03LUN\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
@@ -5222,7 +5803,9 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\fspread_group\x18\x11 \x01(\tR\vspreadGroup\x12\x1e\n" +
 	"\n" +
 	"quarantine\x18\x12 \x01(\tR\n" +
-	"quarantine\x1a9\n" +
+	"quarantine\x12\x1f\n" +
+	"\vpinned_tier\x18\x13 \x01(\tR\n" +
+	"pinnedTier\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x97\x02\n" +
@@ -5250,7 +5833,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x10ExpandLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x1d\n" +
 	"\n" +
-	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"\xf6\x01\n" +
+	"size_bytes\x18\x02 \x01(\x04R\tsizeBytes\"\x97\x02\n" +
 	"\x10ModifyLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12%\n" +
 	"\x0epreferred_node\x18\x02 \x01(\tR\rpreferredNode\x12<\n" +
@@ -5259,7 +5842,9 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\vpinned_node\x18\x04 \x01(\tR\n" +
 	"pinnedNode\x12!\n" +
 	"\fspread_group\x18\x05 \x01(\tR\vspreadGroup\x12%\n" +
-	"\x0eend_quarantine\x18\x06 \x01(\bR\rendQuarantine\"7\n" +
+	"\x0eend_quarantine\x18\x06 \x01(\bR\rendQuarantine\x12\x1f\n" +
+	"\vpinned_tier\x18\a \x01(\tR\n" +
+	"pinnedTier\"7\n" +
 	"\rGetLUNRequest\x12\x12\n" +
 	"\x04uuid\x18\x01 \x01(\tR\x04uuid\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"E\n" +
@@ -5409,7 +5994,49 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\tR\x06member\x12\x10\n" +
 	"\x03end\x18\x03 \x01(\bR\x03end\"\x15\n" +
-	"\x13DrainMemberResponse\"\x80\x01\n" +
+	"\x13DrainMemberResponse\".\n" +
+	"\x11GetTieringRequest\x12\x19\n" +
+	"\blun_uuid\x18\x01 \x01(\tR\alunUuid\"\xc0\x01\n" +
+	"\x12GetTieringResponse\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x127\n" +
+	"\avolumes\x18\x02 \x03(\v2\x1d.gemel.target.v1.TieredVolumeR\avolumes\x12/\n" +
+	"\x05moves\x18\x03 \x03(\v2\x19.gemel.target.v1.TierMoveR\x05moves\x12,\n" +
+	"\x04heat\x18\x04 \x01(\v2\x18.gemel.target.v1.LUNHeatR\x04heat\"\xe7\x01\n" +
+	"\fTieredVolume\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\tR\x06volume\x12,\n" +
+	"\x04fast\x18\x02 \x01(\v2\x18.gemel.target.v1.TierUseR\x04fast\x124\n" +
+	"\bcapacity\x18\x03 \x01(\v2\x18.gemel.target.v1.TierUseR\bcapacity\x12-\n" +
+	"\x04wait\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x04wait\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05moves\x18\x06 \x01(\x04R\x05moves\"\xd2\x01\n" +
+	"\aTierUse\x12%\n" +
+	"\x0ecapacity_bytes\x18\x01 \x01(\x04R\rcapacityBytes\x12\x1d\n" +
+	"\n" +
+	"free_bytes\x18\x02 \x01(\x04R\tfreeBytes\x12\x18\n" +
+	"\aextents\x18\x03 \x01(\x04R\aextents\x12\x14\n" +
+	"\x05reads\x18\x04 \x01(\x04R\x05reads\x12 \n" +
+	"\fread_time_us\x18\x05 \x01(\x04R\n" +
+	"readTimeUs\x12\x16\n" +
+	"\x06writes\x18\x06 \x01(\x04R\x06writes\x12\x17\n" +
+	"\aread_us\x18\a \x01(\rR\x06readUs\"\xd4\x01\n" +
+	"\bTierMove\x12.\n" +
+	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
+	"\x06volume\x18\x02 \x01(\tR\x06volume\x12\x10\n" +
+	"\x03lun\x18\x03 \x01(\tR\x03lun\x12\x16\n" +
+	"\x06extent\x18\x04 \x01(\x04R\x06extent\x12\x0e\n" +
+	"\x02to\x18\x05 \x01(\tR\x02to\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04rate\x18\a \x01(\x01R\x04rate\x12\x1a\n" +
+	"\bobserved\x18\b \x01(\bR\bobserved\"\x90\x01\n" +
+	"\aLUNHeat\x12\x10\n" +
+	"\x03lun\x18\x01 \x01(\tR\x03lun\x12\x16\n" +
+	"\x06volume\x18\x02 \x01(\tR\x06volume\x12\x10\n" +
+	"\x03pin\x18\x03 \x01(\tR\x03pin\x12\x18\n" +
+	"\aextents\x18\x04 \x01(\x04R\aextents\x12/\n" +
+	"\x05parts\x18\x05 \x03(\v2\x19.gemel.target.v1.HeatPartR\x05parts\"2\n" +
+	"\bHeatPart\x12\x12\n" +
+	"\x04rate\x18\x01 \x01(\x01R\x04rate\x12\x12\n" +
+	"\x04fast\x18\x02 \x01(\x01R\x04fast\"\x80\x01\n" +
 	"\x19SetOwnershipPolicyRequest\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x125\n" +
 	"\x17fail_back_delay_seconds\x18\x02 \x01(\rR\x14failBackDelaySeconds\x12\x18\n" +
@@ -5490,7 +6117,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\n" +
 	"supervisor\x18\x1e \x01(\v2\x1b.gemel.target.v1.SupervisorR\n" +
 	"supervisor\x12.\n" +
-	"\x06places\x18  \x03(\v2\x16.gemel.target.v1.PlaceR\x06places\"\xd4\x01\n" +
+	"\x06places\x18  \x03(\v2\x16.gemel.target.v1.PlaceR\x06places\"\xb4\x02\n" +
 	"\x05Place\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\tR\x06volume\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\tR\x06member\x12%\n" +
@@ -5499,7 +6126,12 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"free_bytes\x18\x04 \x01(\x04R\tfreeBytes\x12\x1a\n" +
 	"\bdraining\x18\x05 \x01(\bR\bdraining\x12!\n" +
 	"\fextents_left\x18\x06 \x01(\x04R\vextentsLeft\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\"\xd9\x01\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x12\n" +
+	"\x04fast\x18\b \x01(\bR\x04fast\x12\x17\n" +
+	"\aread_us\x18\t \x01(\rR\x06readUs\x12\x0e\n" +
+	"\x02id\x18\v \x01(\tR\x02id\x12!\n" +
+	"\fseconds_left\x18\n" +
+	" \x01(\rR\vsecondsLeft\"\xd9\x01\n" +
 	"\n" +
 	"Supervisor\x12\x18\n" +
 	"\acrashes\x18\x01 \x01(\x04R\acrashes\x12\x1d\n" +
@@ -5641,7 +6273,7 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x0fPHASE_RESYNCING\x10\x05\x12\x11\n" +
 	"\rPHASE_JOINING\x10\x06\x12\x10\n" +
 	"\fPHASE_FENCED\x10\a\x12\x12\n" +
-	"\x0ePHASE_STOPPING\x10\b2\x82\x12\n" +
+	"\x0ePHASE_STOPPING\x10\b2\xd9\x12\n" +
 	"\rTargetService\x12D\n" +
 	"\tCreateLUN\x12!.gemel.target.v1.CreateLUNRequest\x1a\x14.gemel.target.v1.LUN\x12R\n" +
 	"\tDeleteLUN\x12!.gemel.target.v1.DeleteLUNRequest\x1a\".gemel.target.v1.DeleteLUNResponse\x12D\n" +
@@ -5661,7 +6293,9 @@ const file_api_dataplane_v1_target_proto_rawDesc = "" +
 	"\x10GetGroupSnapshot\x12(.gemel.target.v1.GetGroupSnapshotRequest\x1a\x1e.gemel.target.v1.GroupSnapshot\x12j\n" +
 	"\x11TransferOwnership\x12).gemel.target.v1.TransferOwnershipRequest\x1a*.gemel.target.v1.TransferOwnershipResponse\x12F\n" +
 	"\x05Drain\x12\x1d.gemel.target.v1.DrainRequest\x1a\x1e.gemel.target.v1.DrainResponse\x12X\n" +
-	"\vDrainMember\x12#.gemel.target.v1.DrainMemberRequest\x1a$.gemel.target.v1.DrainMemberResponse\x12m\n" +
+	"\vDrainMember\x12#.gemel.target.v1.DrainMemberRequest\x1a$.gemel.target.v1.DrainMemberResponse\x12U\n" +
+	"\n" +
+	"GetTiering\x12\".gemel.target.v1.GetTieringRequest\x1a#.gemel.target.v1.GetTieringResponse\x12m\n" +
 	"\x12SetOwnershipPolicy\x12*.gemel.target.v1.SetOwnershipPolicyRequest\x1a+.gemel.target.v1.SetOwnershipPolicyResponse\x12G\n" +
 	"\tGetStatus\x12!.gemel.target.v1.GetStatusRequest\x1a\x17.gemel.target.v1.Status\x12[\n" +
 	"\fListSessions\x12$.gemel.target.v1.ListSessionsRequest\x1a%.gemel.target.v1.ListSessionsResponse\x12L\n" +
@@ -5684,7 +6318,7 @@ func file_api_dataplane_v1_target_proto_rawDescGZIP() []byte {
 }
 
 var file_api_dataplane_v1_target_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_api_dataplane_v1_target_proto_msgTypes = make([]protoimpl.MessageInfo, 80)
 var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(WriteCache)(0),                     // 0: gemel.target.v1.WriteCache
 	(ScrubOrigin)(0),                    // 1: gemel.target.v1.ScrubOrigin
@@ -5731,168 +6365,185 @@ var file_api_dataplane_v1_target_proto_goTypes = []any{
 	(*DrainResponse)(nil),               // 42: gemel.target.v1.DrainResponse
 	(*DrainMemberRequest)(nil),          // 43: gemel.target.v1.DrainMemberRequest
 	(*DrainMemberResponse)(nil),         // 44: gemel.target.v1.DrainMemberResponse
-	(*SetOwnershipPolicyRequest)(nil),   // 45: gemel.target.v1.SetOwnershipPolicyRequest
-	(*SetOwnershipPolicyResponse)(nil),  // 46: gemel.target.v1.SetOwnershipPolicyResponse
-	(*OwnershipMove)(nil),               // 47: gemel.target.v1.OwnershipMove
-	(*Ownership)(nil),                   // 48: gemel.target.v1.Ownership
-	(*DiskUse)(nil),                     // 49: gemel.target.v1.DiskUse
-	(*GetStatusRequest)(nil),            // 50: gemel.target.v1.GetStatusRequest
-	(*Status)(nil),                      // 51: gemel.target.v1.Status
-	(*Place)(nil),                       // 52: gemel.target.v1.Place
-	(*Supervisor)(nil),                  // 53: gemel.target.v1.Supervisor
-	(*Checksums)(nil),                   // 54: gemel.target.v1.Checksums
-	(*DamageFinding)(nil),               // 55: gemel.target.v1.DamageFinding
-	(*BackingVolume)(nil),               // 56: gemel.target.v1.BackingVolume
-	(*Arbiter)(nil),                     // 57: gemel.target.v1.Arbiter
-	(*Scrub)(nil),                       // 58: gemel.target.v1.Scrub
-	(*ScrubSkip)(nil),                   // 59: gemel.target.v1.ScrubSkip
-	(*ScrubFinding)(nil),                // 60: gemel.target.v1.ScrubFinding
-	(*ScrubRequest)(nil),                // 61: gemel.target.v1.ScrubRequest
-	(*ScrubResponse)(nil),               // 62: gemel.target.v1.ScrubResponse
-	(*ForceRequest)(nil),                // 63: gemel.target.v1.ForceRequest
-	(*ForceResponse)(nil),               // 64: gemel.target.v1.ForceResponse
-	(*Resync)(nil),                      // 65: gemel.target.v1.Resync
-	(*WatchRequest)(nil),                // 66: gemel.target.v1.WatchRequest
-	(*ListSessionsRequest)(nil),         // 67: gemel.target.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),        // 68: gemel.target.v1.ListSessionsResponse
-	(*Session)(nil),                     // 69: gemel.target.v1.Session
-	(*Event)(nil),                       // 70: gemel.target.v1.Event
-	(*ProfileRequest)(nil),              // 71: gemel.target.v1.ProfileRequest
-	(*ProfilePart)(nil),                 // 72: gemel.target.v1.ProfilePart
-	nil,                                 // 73: gemel.target.v1.CreateLUNRequest.LabelsEntry
-	nil,                                 // 74: gemel.target.v1.LUN.LabelsEntry
-	nil,                                 // 75: gemel.target.v1.Snapshot.LabelsEntry
-	nil,                                 // 76: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	(*timestamppb.Timestamp)(nil),       // 77: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),         // 78: google.protobuf.Duration
+	(*GetTieringRequest)(nil),           // 45: gemel.target.v1.GetTieringRequest
+	(*GetTieringResponse)(nil),          // 46: gemel.target.v1.GetTieringResponse
+	(*TieredVolume)(nil),                // 47: gemel.target.v1.TieredVolume
+	(*TierUse)(nil),                     // 48: gemel.target.v1.TierUse
+	(*TierMove)(nil),                    // 49: gemel.target.v1.TierMove
+	(*LUNHeat)(nil),                     // 50: gemel.target.v1.LUNHeat
+	(*HeatPart)(nil),                    // 51: gemel.target.v1.HeatPart
+	(*SetOwnershipPolicyRequest)(nil),   // 52: gemel.target.v1.SetOwnershipPolicyRequest
+	(*SetOwnershipPolicyResponse)(nil),  // 53: gemel.target.v1.SetOwnershipPolicyResponse
+	(*OwnershipMove)(nil),               // 54: gemel.target.v1.OwnershipMove
+	(*Ownership)(nil),                   // 55: gemel.target.v1.Ownership
+	(*DiskUse)(nil),                     // 56: gemel.target.v1.DiskUse
+	(*GetStatusRequest)(nil),            // 57: gemel.target.v1.GetStatusRequest
+	(*Status)(nil),                      // 58: gemel.target.v1.Status
+	(*Place)(nil),                       // 59: gemel.target.v1.Place
+	(*Supervisor)(nil),                  // 60: gemel.target.v1.Supervisor
+	(*Checksums)(nil),                   // 61: gemel.target.v1.Checksums
+	(*DamageFinding)(nil),               // 62: gemel.target.v1.DamageFinding
+	(*BackingVolume)(nil),               // 63: gemel.target.v1.BackingVolume
+	(*Arbiter)(nil),                     // 64: gemel.target.v1.Arbiter
+	(*Scrub)(nil),                       // 65: gemel.target.v1.Scrub
+	(*ScrubSkip)(nil),                   // 66: gemel.target.v1.ScrubSkip
+	(*ScrubFinding)(nil),                // 67: gemel.target.v1.ScrubFinding
+	(*ScrubRequest)(nil),                // 68: gemel.target.v1.ScrubRequest
+	(*ScrubResponse)(nil),               // 69: gemel.target.v1.ScrubResponse
+	(*ForceRequest)(nil),                // 70: gemel.target.v1.ForceRequest
+	(*ForceResponse)(nil),               // 71: gemel.target.v1.ForceResponse
+	(*Resync)(nil),                      // 72: gemel.target.v1.Resync
+	(*WatchRequest)(nil),                // 73: gemel.target.v1.WatchRequest
+	(*ListSessionsRequest)(nil),         // 74: gemel.target.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),        // 75: gemel.target.v1.ListSessionsResponse
+	(*Session)(nil),                     // 76: gemel.target.v1.Session
+	(*Event)(nil),                       // 77: gemel.target.v1.Event
+	(*ProfileRequest)(nil),              // 78: gemel.target.v1.ProfileRequest
+	(*ProfilePart)(nil),                 // 79: gemel.target.v1.ProfilePart
+	nil,                                 // 80: gemel.target.v1.CreateLUNRequest.LabelsEntry
+	nil,                                 // 81: gemel.target.v1.LUN.LabelsEntry
+	nil,                                 // 82: gemel.target.v1.Snapshot.LabelsEntry
+	nil,                                 // 83: gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	(*timestamppb.Timestamp)(nil),       // 84: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),         // 85: google.protobuf.Duration
 }
 var file_api_dataplane_v1_target_proto_depIdxs = []int32{
-	73, // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
-	0,  // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
-	7,  // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
-	74, // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
-	0,  // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
-	77, // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
-	8,  // 6: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
-	21, // 7: gemel.target.v1.Mapping.near:type_name -> gemel.target.v1.Near
-	0,  // 8: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
-	16, // 9: gemel.target.v1.GetWorkResponse.luns:type_name -> gemel.target.v1.LUNWork
-	17, // 10: gemel.target.v1.LUNWork.work:type_name -> gemel.target.v1.Work
-	6,  // 11: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
-	4,  // 12: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
-	21, // 13: gemel.target.v1.MapHostRequest.near:type_name -> gemel.target.v1.Near
-	77, // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
-	75, // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
-	76, // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
-	24, // 17: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
-	31, // 18: gemel.target.v1.GroupSnapshot.members:type_name -> gemel.target.v1.GroupSnapshotMember
-	24, // 19: gemel.target.v1.GroupSnapshotMember.snapshot:type_name -> gemel.target.v1.Snapshot
-	3,  // 20: gemel.target.v1.GroupSnapshotMember.stage:type_name -> gemel.target.v1.GroupSnapshotMember.Stage
-	25, // 21: gemel.target.v1.PrepareGroupSnapshotRequest.members:type_name -> gemel.target.v1.CreateSnapshotRequest
-	78, // 22: gemel.target.v1.HoldGroupSnapshotRequest.ttl:type_name -> google.protobuf.Duration
-	78, // 23: gemel.target.v1.CutGroupSnapshotResponse.held:type_name -> google.protobuf.Duration
-	77, // 24: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
-	77, // 25: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
-	77, // 26: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
-	47, // 27: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
-	77, // 28: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
-	78, // 29: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
-	49, // 30: gemel.target.v1.Ownership.disks:type_name -> gemel.target.v1.DiskUse
-	8,  // 31: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
-	2,  // 32: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
-	65, // 33: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
-	77, // 34: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
-	58, // 35: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
-	57, // 36: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
-	56, // 37: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
-	58, // 38: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
-	54, // 39: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
-	48, // 40: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
-	53, // 41: gemel.target.v1.Status.supervisor:type_name -> gemel.target.v1.Supervisor
-	52, // 42: gemel.target.v1.Status.places:type_name -> gemel.target.v1.Place
-	77, // 43: gemel.target.v1.Supervisor.last_crash_time:type_name -> google.protobuf.Timestamp
-	55, // 44: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
-	77, // 45: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
-	77, // 46: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
-	77, // 47: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
-	77, // 48: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
-	77, // 49: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
-	1,  // 50: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
-	59, // 51: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
-	77, // 52: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
-	60, // 53: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
-	77, // 54: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
-	1,  // 55: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
-	58, // 56: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
-	77, // 57: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
-	77, // 58: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
-	77, // 59: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
-	8,  // 60: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
-	69, // 61: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
-	77, // 62: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
-	77, // 63: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
-	77, // 64: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
-	77, // 65: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
-	51, // 66: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
-	5,  // 67: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
-	9,  // 68: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
-	11, // 69: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
-	12, // 70: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
-	13, // 71: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
-	18, // 72: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
-	20, // 73: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
-	22, // 74: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
-	25, // 75: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
-	26, // 76: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
-	28, // 77: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
-	32, // 78: gemel.target.v1.TargetService.BeginGroupSnapshot:input_type -> gemel.target.v1.BeginGroupSnapshotRequest
-	33, // 79: gemel.target.v1.TargetService.PrepareGroupSnapshot:input_type -> gemel.target.v1.PrepareGroupSnapshotRequest
-	34, // 80: gemel.target.v1.TargetService.HoldGroupSnapshot:input_type -> gemel.target.v1.HoldGroupSnapshotRequest
-	36, // 81: gemel.target.v1.TargetService.CutGroupSnapshot:input_type -> gemel.target.v1.CutGroupSnapshotRequest
-	38, // 82: gemel.target.v1.TargetService.GetGroupSnapshot:input_type -> gemel.target.v1.GetGroupSnapshotRequest
-	39, // 83: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
-	41, // 84: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
-	43, // 85: gemel.target.v1.TargetService.DrainMember:input_type -> gemel.target.v1.DrainMemberRequest
-	45, // 86: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
-	50, // 87: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
-	67, // 88: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
-	14, // 89: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
-	61, // 90: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
-	63, // 91: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
-	71, // 92: gemel.target.v1.TargetService.Profile:input_type -> gemel.target.v1.ProfileRequest
-	66, // 93: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
-	6,  // 94: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
-	10, // 95: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
-	6,  // 96: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
-	6,  // 97: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
-	6,  // 98: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
-	19, // 99: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
-	7,  // 100: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
-	23, // 101: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
-	24, // 102: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
-	27, // 103: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
-	29, // 104: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
-	30, // 105: gemel.target.v1.TargetService.BeginGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
-	30, // 106: gemel.target.v1.TargetService.PrepareGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
-	35, // 107: gemel.target.v1.TargetService.HoldGroupSnapshot:output_type -> gemel.target.v1.HoldGroupSnapshotResponse
-	37, // 108: gemel.target.v1.TargetService.CutGroupSnapshot:output_type -> gemel.target.v1.CutGroupSnapshotResponse
-	30, // 109: gemel.target.v1.TargetService.GetGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
-	40, // 110: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
-	42, // 111: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
-	44, // 112: gemel.target.v1.TargetService.DrainMember:output_type -> gemel.target.v1.DrainMemberResponse
-	46, // 113: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
-	51, // 114: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
-	68, // 115: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
-	15, // 116: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
-	62, // 117: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
-	64, // 118: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
-	72, // 119: gemel.target.v1.TargetService.Profile:output_type -> gemel.target.v1.ProfilePart
-	70, // 120: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
-	94, // [94:121] is the sub-list for method output_type
-	67, // [67:94] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	80,  // 0: gemel.target.v1.CreateLUNRequest.labels:type_name -> gemel.target.v1.CreateLUNRequest.LabelsEntry
+	0,   // 1: gemel.target.v1.CreateLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
+	7,   // 2: gemel.target.v1.LUN.mappings:type_name -> gemel.target.v1.Mapping
+	81,  // 3: gemel.target.v1.LUN.labels:type_name -> gemel.target.v1.LUN.LabelsEntry
+	0,   // 4: gemel.target.v1.LUN.write_cache:type_name -> gemel.target.v1.WriteCache
+	84,  // 5: gemel.target.v1.LUN.held_until:type_name -> google.protobuf.Timestamp
+	8,   // 6: gemel.target.v1.Mapping.portals:type_name -> gemel.target.v1.Portal
+	21,  // 7: gemel.target.v1.Mapping.near:type_name -> gemel.target.v1.Near
+	0,   // 8: gemel.target.v1.ModifyLUNRequest.write_cache:type_name -> gemel.target.v1.WriteCache
+	16,  // 9: gemel.target.v1.GetWorkResponse.luns:type_name -> gemel.target.v1.LUNWork
+	17,  // 10: gemel.target.v1.LUNWork.work:type_name -> gemel.target.v1.Work
+	6,   // 11: gemel.target.v1.ListLUNsResponse.luns:type_name -> gemel.target.v1.LUN
+	4,   // 12: gemel.target.v1.MapHostRequest.chap:type_name -> gemel.target.v1.CHAP
+	21,  // 13: gemel.target.v1.MapHostRequest.near:type_name -> gemel.target.v1.Near
+	84,  // 14: gemel.target.v1.Snapshot.created:type_name -> google.protobuf.Timestamp
+	82,  // 15: gemel.target.v1.Snapshot.labels:type_name -> gemel.target.v1.Snapshot.LabelsEntry
+	83,  // 16: gemel.target.v1.CreateSnapshotRequest.labels:type_name -> gemel.target.v1.CreateSnapshotRequest.LabelsEntry
+	24,  // 17: gemel.target.v1.ListSnapshotsResponse.snapshots:type_name -> gemel.target.v1.Snapshot
+	31,  // 18: gemel.target.v1.GroupSnapshot.members:type_name -> gemel.target.v1.GroupSnapshotMember
+	24,  // 19: gemel.target.v1.GroupSnapshotMember.snapshot:type_name -> gemel.target.v1.Snapshot
+	3,   // 20: gemel.target.v1.GroupSnapshotMember.stage:type_name -> gemel.target.v1.GroupSnapshotMember.Stage
+	25,  // 21: gemel.target.v1.PrepareGroupSnapshotRequest.members:type_name -> gemel.target.v1.CreateSnapshotRequest
+	85,  // 22: gemel.target.v1.HoldGroupSnapshotRequest.ttl:type_name -> google.protobuf.Duration
+	85,  // 23: gemel.target.v1.CutGroupSnapshotResponse.held:type_name -> google.protobuf.Duration
+	84,  // 24: gemel.target.v1.TransferOwnershipResponse.held_until:type_name -> google.protobuf.Timestamp
+	47,  // 25: gemel.target.v1.GetTieringResponse.volumes:type_name -> gemel.target.v1.TieredVolume
+	49,  // 26: gemel.target.v1.GetTieringResponse.moves:type_name -> gemel.target.v1.TierMove
+	50,  // 27: gemel.target.v1.GetTieringResponse.heat:type_name -> gemel.target.v1.LUNHeat
+	48,  // 28: gemel.target.v1.TieredVolume.fast:type_name -> gemel.target.v1.TierUse
+	48,  // 29: gemel.target.v1.TieredVolume.capacity:type_name -> gemel.target.v1.TierUse
+	85,  // 30: gemel.target.v1.TieredVolume.wait:type_name -> google.protobuf.Duration
+	84,  // 31: gemel.target.v1.TierMove.time:type_name -> google.protobuf.Timestamp
+	51,  // 32: gemel.target.v1.LUNHeat.parts:type_name -> gemel.target.v1.HeatPart
+	84,  // 33: gemel.target.v1.OwnershipMove.time:type_name -> google.protobuf.Timestamp
+	84,  // 34: gemel.target.v1.Ownership.drained_until:type_name -> google.protobuf.Timestamp
+	54,  // 35: gemel.target.v1.Ownership.moves:type_name -> gemel.target.v1.OwnershipMove
+	84,  // 36: gemel.target.v1.Ownership.held_until:type_name -> google.protobuf.Timestamp
+	85,  // 37: gemel.target.v1.Ownership.fail_back_delay:type_name -> google.protobuf.Duration
+	56,  // 38: gemel.target.v1.Ownership.disks:type_name -> gemel.target.v1.DiskUse
+	8,   // 39: gemel.target.v1.Status.portals:type_name -> gemel.target.v1.Portal
+	2,   // 40: gemel.target.v1.Status.phase:type_name -> gemel.target.v1.Phase
+	72,  // 41: gemel.target.v1.Status.resync:type_name -> gemel.target.v1.Resync
+	84,  // 42: gemel.target.v1.Status.alone_since:type_name -> google.protobuf.Timestamp
+	65,  // 43: gemel.target.v1.Status.scrub:type_name -> gemel.target.v1.Scrub
+	64,  // 44: gemel.target.v1.Status.arbiter:type_name -> gemel.target.v1.Arbiter
+	63,  // 45: gemel.target.v1.Status.volumes:type_name -> gemel.target.v1.BackingVolume
+	65,  // 46: gemel.target.v1.Status.last_scrub:type_name -> gemel.target.v1.Scrub
+	61,  // 47: gemel.target.v1.Status.checksums:type_name -> gemel.target.v1.Checksums
+	55,  // 48: gemel.target.v1.Status.ownership:type_name -> gemel.target.v1.Ownership
+	60,  // 49: gemel.target.v1.Status.supervisor:type_name -> gemel.target.v1.Supervisor
+	59,  // 50: gemel.target.v1.Status.places:type_name -> gemel.target.v1.Place
+	84,  // 51: gemel.target.v1.Supervisor.last_crash_time:type_name -> google.protobuf.Timestamp
+	62,  // 52: gemel.target.v1.Checksums.findings:type_name -> gemel.target.v1.DamageFinding
+	84,  // 53: gemel.target.v1.DamageFinding.time:type_name -> google.protobuf.Timestamp
+	84,  // 54: gemel.target.v1.Arbiter.checked:type_name -> google.protobuf.Timestamp
+	84,  // 55: gemel.target.v1.Arbiter.unreachable_since:type_name -> google.protobuf.Timestamp
+	84,  // 56: gemel.target.v1.Scrub.started:type_name -> google.protobuf.Timestamp
+	84,  // 57: gemel.target.v1.Scrub.finished:type_name -> google.protobuf.Timestamp
+	1,   // 58: gemel.target.v1.Scrub.origin:type_name -> gemel.target.v1.ScrubOrigin
+	66,  // 59: gemel.target.v1.Scrub.skipped:type_name -> gemel.target.v1.ScrubSkip
+	84,  // 60: gemel.target.v1.Scrub.expected_end:type_name -> google.protobuf.Timestamp
+	67,  // 61: gemel.target.v1.Scrub.findings:type_name -> gemel.target.v1.ScrubFinding
+	84,  // 62: gemel.target.v1.ScrubFinding.time:type_name -> google.protobuf.Timestamp
+	1,   // 63: gemel.target.v1.ScrubRequest.origin:type_name -> gemel.target.v1.ScrubOrigin
+	65,  // 64: gemel.target.v1.ScrubResponse.shares:type_name -> gemel.target.v1.Scrub
+	84,  // 65: gemel.target.v1.Resync.started:type_name -> google.protobuf.Timestamp
+	84,  // 66: gemel.target.v1.Resync.finished:type_name -> google.protobuf.Timestamp
+	84,  // 67: gemel.target.v1.Resync.expected_end:type_name -> google.protobuf.Timestamp
+	8,   // 68: gemel.target.v1.ListSessionsResponse.portal:type_name -> gemel.target.v1.Portal
+	76,  // 69: gemel.target.v1.ListSessionsResponse.sessions:type_name -> gemel.target.v1.Session
+	84,  // 70: gemel.target.v1.ListSessionsResponse.time:type_name -> google.protobuf.Timestamp
+	84,  // 71: gemel.target.v1.Session.since:type_name -> google.protobuf.Timestamp
+	84,  // 72: gemel.target.v1.Session.last_rtpg:type_name -> google.protobuf.Timestamp
+	84,  // 73: gemel.target.v1.Event.time:type_name -> google.protobuf.Timestamp
+	58,  // 74: gemel.target.v1.Event.status:type_name -> gemel.target.v1.Status
+	5,   // 75: gemel.target.v1.TargetService.CreateLUN:input_type -> gemel.target.v1.CreateLUNRequest
+	9,   // 76: gemel.target.v1.TargetService.DeleteLUN:input_type -> gemel.target.v1.DeleteLUNRequest
+	11,  // 77: gemel.target.v1.TargetService.ExpandLUN:input_type -> gemel.target.v1.ExpandLUNRequest
+	12,  // 78: gemel.target.v1.TargetService.ModifyLUN:input_type -> gemel.target.v1.ModifyLUNRequest
+	13,  // 79: gemel.target.v1.TargetService.GetLUN:input_type -> gemel.target.v1.GetLUNRequest
+	18,  // 80: gemel.target.v1.TargetService.ListLUNs:input_type -> gemel.target.v1.ListLUNsRequest
+	20,  // 81: gemel.target.v1.TargetService.MapHost:input_type -> gemel.target.v1.MapHostRequest
+	22,  // 82: gemel.target.v1.TargetService.UnmapHost:input_type -> gemel.target.v1.UnmapHostRequest
+	25,  // 83: gemel.target.v1.TargetService.CreateSnapshot:input_type -> gemel.target.v1.CreateSnapshotRequest
+	26,  // 84: gemel.target.v1.TargetService.DeleteSnapshot:input_type -> gemel.target.v1.DeleteSnapshotRequest
+	28,  // 85: gemel.target.v1.TargetService.ListSnapshots:input_type -> gemel.target.v1.ListSnapshotsRequest
+	32,  // 86: gemel.target.v1.TargetService.BeginGroupSnapshot:input_type -> gemel.target.v1.BeginGroupSnapshotRequest
+	33,  // 87: gemel.target.v1.TargetService.PrepareGroupSnapshot:input_type -> gemel.target.v1.PrepareGroupSnapshotRequest
+	34,  // 88: gemel.target.v1.TargetService.HoldGroupSnapshot:input_type -> gemel.target.v1.HoldGroupSnapshotRequest
+	36,  // 89: gemel.target.v1.TargetService.CutGroupSnapshot:input_type -> gemel.target.v1.CutGroupSnapshotRequest
+	38,  // 90: gemel.target.v1.TargetService.GetGroupSnapshot:input_type -> gemel.target.v1.GetGroupSnapshotRequest
+	39,  // 91: gemel.target.v1.TargetService.TransferOwnership:input_type -> gemel.target.v1.TransferOwnershipRequest
+	41,  // 92: gemel.target.v1.TargetService.Drain:input_type -> gemel.target.v1.DrainRequest
+	43,  // 93: gemel.target.v1.TargetService.DrainMember:input_type -> gemel.target.v1.DrainMemberRequest
+	45,  // 94: gemel.target.v1.TargetService.GetTiering:input_type -> gemel.target.v1.GetTieringRequest
+	52,  // 95: gemel.target.v1.TargetService.SetOwnershipPolicy:input_type -> gemel.target.v1.SetOwnershipPolicyRequest
+	57,  // 96: gemel.target.v1.TargetService.GetStatus:input_type -> gemel.target.v1.GetStatusRequest
+	74,  // 97: gemel.target.v1.TargetService.ListSessions:input_type -> gemel.target.v1.ListSessionsRequest
+	14,  // 98: gemel.target.v1.TargetService.GetWork:input_type -> gemel.target.v1.GetWorkRequest
+	68,  // 99: gemel.target.v1.TargetService.Scrub:input_type -> gemel.target.v1.ScrubRequest
+	70,  // 100: gemel.target.v1.TargetService.Force:input_type -> gemel.target.v1.ForceRequest
+	78,  // 101: gemel.target.v1.TargetService.Profile:input_type -> gemel.target.v1.ProfileRequest
+	73,  // 102: gemel.target.v1.TargetService.Watch:input_type -> gemel.target.v1.WatchRequest
+	6,   // 103: gemel.target.v1.TargetService.CreateLUN:output_type -> gemel.target.v1.LUN
+	10,  // 104: gemel.target.v1.TargetService.DeleteLUN:output_type -> gemel.target.v1.DeleteLUNResponse
+	6,   // 105: gemel.target.v1.TargetService.ExpandLUN:output_type -> gemel.target.v1.LUN
+	6,   // 106: gemel.target.v1.TargetService.ModifyLUN:output_type -> gemel.target.v1.LUN
+	6,   // 107: gemel.target.v1.TargetService.GetLUN:output_type -> gemel.target.v1.LUN
+	19,  // 108: gemel.target.v1.TargetService.ListLUNs:output_type -> gemel.target.v1.ListLUNsResponse
+	7,   // 109: gemel.target.v1.TargetService.MapHost:output_type -> gemel.target.v1.Mapping
+	23,  // 110: gemel.target.v1.TargetService.UnmapHost:output_type -> gemel.target.v1.UnmapHostResponse
+	24,  // 111: gemel.target.v1.TargetService.CreateSnapshot:output_type -> gemel.target.v1.Snapshot
+	27,  // 112: gemel.target.v1.TargetService.DeleteSnapshot:output_type -> gemel.target.v1.DeleteSnapshotResponse
+	29,  // 113: gemel.target.v1.TargetService.ListSnapshots:output_type -> gemel.target.v1.ListSnapshotsResponse
+	30,  // 114: gemel.target.v1.TargetService.BeginGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	30,  // 115: gemel.target.v1.TargetService.PrepareGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	35,  // 116: gemel.target.v1.TargetService.HoldGroupSnapshot:output_type -> gemel.target.v1.HoldGroupSnapshotResponse
+	37,  // 117: gemel.target.v1.TargetService.CutGroupSnapshot:output_type -> gemel.target.v1.CutGroupSnapshotResponse
+	30,  // 118: gemel.target.v1.TargetService.GetGroupSnapshot:output_type -> gemel.target.v1.GroupSnapshot
+	40,  // 119: gemel.target.v1.TargetService.TransferOwnership:output_type -> gemel.target.v1.TransferOwnershipResponse
+	42,  // 120: gemel.target.v1.TargetService.Drain:output_type -> gemel.target.v1.DrainResponse
+	44,  // 121: gemel.target.v1.TargetService.DrainMember:output_type -> gemel.target.v1.DrainMemberResponse
+	46,  // 122: gemel.target.v1.TargetService.GetTiering:output_type -> gemel.target.v1.GetTieringResponse
+	53,  // 123: gemel.target.v1.TargetService.SetOwnershipPolicy:output_type -> gemel.target.v1.SetOwnershipPolicyResponse
+	58,  // 124: gemel.target.v1.TargetService.GetStatus:output_type -> gemel.target.v1.Status
+	75,  // 125: gemel.target.v1.TargetService.ListSessions:output_type -> gemel.target.v1.ListSessionsResponse
+	15,  // 126: gemel.target.v1.TargetService.GetWork:output_type -> gemel.target.v1.GetWorkResponse
+	69,  // 127: gemel.target.v1.TargetService.Scrub:output_type -> gemel.target.v1.ScrubResponse
+	71,  // 128: gemel.target.v1.TargetService.Force:output_type -> gemel.target.v1.ForceResponse
+	79,  // 129: gemel.target.v1.TargetService.Profile:output_type -> gemel.target.v1.ProfilePart
+	77,  // 130: gemel.target.v1.TargetService.Watch:output_type -> gemel.target.v1.Event
+	103, // [103:131] is the sub-list for method output_type
+	75,  // [75:103] is the sub-list for method input_type
+	75,  // [75:75] is the sub-list for extension type_name
+	75,  // [75:75] is the sub-list for extension extendee
+	0,   // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_api_dataplane_v1_target_proto_init() }
@@ -5908,7 +6559,7 @@ func file_api_dataplane_v1_target_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_dataplane_v1_target_proto_rawDesc), len(file_api_dataplane_v1_target_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   73,
+			NumMessages:   80,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -41,6 +41,7 @@ const (
 	TargetService_TransferOwnership_FullMethodName    = "/gemel.target.v1.TargetService/TransferOwnership"
 	TargetService_Drain_FullMethodName                = "/gemel.target.v1.TargetService/Drain"
 	TargetService_DrainMember_FullMethodName          = "/gemel.target.v1.TargetService/DrainMember"
+	TargetService_GetTiering_FullMethodName           = "/gemel.target.v1.TargetService/GetTiering"
 	TargetService_SetOwnershipPolicy_FullMethodName   = "/gemel.target.v1.TargetService/SetOwnershipPolicy"
 	TargetService_GetStatus_FullMethodName            = "/gemel.target.v1.TargetService/GetStatus"
 	TargetService_ListSessions_FullMethodName         = "/gemel.target.v1.TargetService/ListSessions"
@@ -111,6 +112,9 @@ type TargetServiceClient interface {
 	// goes there. It returns when that has begun; Status.places has how far it is. It concerns the node that is asked only: the
 	// members of the other node are its own. FAILED_PRECONDITION while another member of the volume is drained.
 	DrainMember(ctx context.Context, in *DrainMemberRequest, opts ...grpc.CallOption) (*DrainMemberResponse, error)
+	// GetTiering says what lies on which tier of a node's backing volumes, what the tiers do for hosts, and what has moved. It
+	// concerns the node that is asked only.
+	GetTiering(ctx context.Context, in *GetTieringRequest, opts ...grpc.CallOption) (*GetTieringResponse, error)
 	// SetOwnershipPolicy says how the pair decides who owns what, instead of the flags of its nodes, from the next decision on. It
 	// is kept on the disks of both nodes. A move that was decided under another version is not made.
 	SetOwnershipPolicy(ctx context.Context, in *SetOwnershipPolicyRequest, opts ...grpc.CallOption) (*SetOwnershipPolicyResponse, error)
@@ -335,6 +339,16 @@ func (c *targetServiceClient) DrainMember(ctx context.Context, in *DrainMemberRe
 	return out, nil
 }
 
+func (c *targetServiceClient) GetTiering(ctx context.Context, in *GetTieringRequest, opts ...grpc.CallOption) (*GetTieringResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetTieringResponse)
+	err := c.cc.Invoke(ctx, TargetService_GetTiering_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *targetServiceClient) SetOwnershipPolicy(ctx context.Context, in *SetOwnershipPolicyRequest, opts ...grpc.CallOption) (*SetOwnershipPolicyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SetOwnershipPolicyResponse)
@@ -493,6 +507,9 @@ type TargetServiceServer interface {
 	// goes there. It returns when that has begun; Status.places has how far it is. It concerns the node that is asked only: the
 	// members of the other node are its own. FAILED_PRECONDITION while another member of the volume is drained.
 	DrainMember(context.Context, *DrainMemberRequest) (*DrainMemberResponse, error)
+	// GetTiering says what lies on which tier of a node's backing volumes, what the tiers do for hosts, and what has moved. It
+	// concerns the node that is asked only.
+	GetTiering(context.Context, *GetTieringRequest) (*GetTieringResponse, error)
 	// SetOwnershipPolicy says how the pair decides who owns what, instead of the flags of its nodes, from the next decision on. It
 	// is kept on the disks of both nodes. A move that was decided under another version is not made.
 	SetOwnershipPolicy(context.Context, *SetOwnershipPolicyRequest) (*SetOwnershipPolicyResponse, error)
@@ -583,6 +600,9 @@ func (UnimplementedTargetServiceServer) Drain(context.Context, *DrainRequest) (*
 }
 func (UnimplementedTargetServiceServer) DrainMember(context.Context, *DrainMemberRequest) (*DrainMemberResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DrainMember not implemented")
+}
+func (UnimplementedTargetServiceServer) GetTiering(context.Context, *GetTieringRequest) (*GetTieringResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetTiering not implemented")
 }
 func (UnimplementedTargetServiceServer) SetOwnershipPolicy(context.Context, *SetOwnershipPolicyRequest) (*SetOwnershipPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetOwnershipPolicy not implemented")
@@ -971,6 +991,24 @@ func _TargetService_DrainMember_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _TargetService_GetTiering_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetTieringRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(TargetServiceServer).GetTiering(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: TargetService_GetTiering_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(TargetServiceServer).GetTiering(ctx, req.(*GetTieringRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _TargetService_SetOwnershipPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SetOwnershipPolicyRequest)
 	if err := dec(in); err != nil {
@@ -1183,6 +1221,10 @@ var TargetService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DrainMember",
 			Handler:    _TargetService_DrainMember_Handler,
+		},
+		{
+			MethodName: "GetTiering",
+			Handler:    _TargetService_GetTiering_Handler,
 		},
 		{
 			MethodName: "SetOwnershipPolicy",
