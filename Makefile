@@ -11,13 +11,13 @@ DURATION ?= 60s
 # target that does not run for a second is right to drop its connections.
 KIT := ./internal/testkit/envtest/... ./internal/testkit/flakyapi/... ./internal/testkit/freeport/... ./internal/testkit/loopdev/... ./internal/testkit/slowdisk/...
 SUITES := $$($(GO) list ./internal/testkit/... | grep -v -E '/testkit/(envtest|flakyapi|freeport|loopdev|slowdisk)(/|$$)') ./test/... ./e2e/... ./hack/demo/... ./hack/bench/...
-PURE := ./dataplane/pair/... ./dataplane/balance/... ./dataplane/sim/... ./dataplane/nodesim/... ./dataplane/balancesim/... ./dataplane/tieringsim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/mutants/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./hack/reference/... ./hack/manifests/... ./api/... ./charts/...
+PURE := ./dataplane/pair/... ./dataplane/balance/... ./dataplane/sim/... ./dataplane/nodesim/... ./dataplane/balancesim/... ./dataplane/tieringsim/... ./hack/conformance/... ./hack/testsum/... ./hack/sim/... ./hack/mutants/... ./hack/chaos/... ./hack/storagesuite/... ./hack/localtarget/... ./hack/benchkernel/... ./hack/benchtiers/... ./hack/reference/... ./hack/manifests/... ./api/... ./charts/...
 RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|balance|sim|nodesim|balancesim|tieringsim)(/|$$)|/testkit/|/test/|/e2e/|/hack/|/api/|/charts') $(KIT)
 # Unit tests alone: no API server, no suites of processes, no simulators (whose fixed seeds take minutes). They wait more than they
 # compute, so four packages run at a time, and the one that takes longest begins first.
 FAST := ./dataplane/node $$($(GO) list ./... | grep -v -E '/dataplane/(sim|nodesim|balancesim|tieringsim)(/|$$)|/testkit/|/test/|/e2e/|/hack/(demo|bench)(/|$$)')
 
-.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill test-groups test-databases chaos soak bench bench-quick bench-groups bench-docs bench-kernel conformance sim sim-node sim-balance sim-tiers sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
+.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill test-groups test-databases chaos soak bench bench-quick bench-groups bench-docs bench-tiers bench-kernel conformance sim sim-node sim-balance sim-tiers sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -68,8 +68,8 @@ test-databases: deps ## CUTS=20 SEED=1: PostgreSQL and SQLite on two LUNs of a g
 	@hack/databases.sh
 	@$(GO) test -v -count=1 -timeout 3h ./test/integration/database -args -database.cuts $(or $(CUTS),20) -database.seed $(or $(SEED),1) -database.out $(CURDIR)/out/databases.json
 
-chaos: deps ## DURATION=60s SEED=…: kill -9, stops, partitions, full disks and other faults on a pair in namespaces; out/chaos.json
-	@$(GO) run ./hack/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED))
+chaos: deps ## DURATION=60s SEED=… MEMBERS=1 (extents move between places all the time): kill -9, stops, partitions, full disks and other faults on a pair in namespaces; out/chaos.json
+	@$(GO) run ./hack/chaos -duration $(DURATION) $(if $(SEED),-seed $(SEED)) $(if $(MEMBERS),-members)
 
 soak: deps ## DURATION=8h: chaos for hours, with checks of the memory, goroutines and open files of long-lived processes; out/soak.json
 	@$(GO) run ./hack/chaos -soak -duration $(if $(filter command line environment,$(origin DURATION)),$(DURATION),8h) -out out/soak.json $(if $(SEED),-seed $(SEED))
@@ -85,6 +85,9 @@ bench-groups: deps ## 1 to 16 LUNs of one node and of both, over 1 to 4 backing 
 
 bench-docs: ## write tables and plots of out/bench.json into docs/benchmarks.md: FROM=out/bench-groups.json MERGE=1 (the file has some cases only, the other rows stay)
 	@$(GO) run ./hack/bench -docs docs $(if $(FROM),-out "$(FROM)") $(if $(MERGE),-merge)
+
+bench-tiers: deps ## ONLY=hot: members with 8 ms and 0.1 ms for a read under loads that fit into the fast one, do not, and swing; 50 minutes; out/tiers.json
+	@$(GO) run ./hack/benchtiers $(if $(ONLY),-only "$(ONLY)")
 
 bench-kernel: deps ## benchmarks of Gemel beside LIO and DRBD in guests of an emulator: ROUNDS=6 TIME=2s; out/bench-kernel.json
 	@hack/vm/run.sh $(GO) run ./hack/benchkernel $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(TIME),-time $(TIME))

@@ -39,6 +39,7 @@ func main() {
 	out := flag.String("out", "out/chaos.json", "results")
 	flag.StringVar(&c.Binary, "target", "", "gemel-target to test; empty: built from this tree")
 	flag.BoolVar(&c.Soak, "soak", false, "phases of 10 minutes take turns: all kinds, and those that leave the processes alive; then memory, goroutines and open files must be flat")
+	flag.BoolVar(&c.Members, "members", false, "the volume of each node has three places, of which one is drained all the time; without the faults that look for a LUN in one file")
 	flag.BoolVar(&c.NoChecksums, "no-checksums", false, "the nodes keep no checksums: -faults damage has to be found as wrong bytes")
 	flag.BoolVar(&c.Verbose, "v", false, "print every episode")
 	flag.Parse()

@@ -128,6 +128,19 @@ func TestLUNsAreAtHomeAfterDrainsAndKills(t *testing.T) {
 	}
 }
 
+// Extents move between places of each node's volume all the time, under faults that end processes,
+// links and disks.
+func TestChaosWithMembers(t *testing.T) {
+	rep, err := play(t, Config{Seed: 21, Episodes: 6, Members: true, Kinds: []Kind{Kill, KillBoth, PartitionLink, SlowDisk, Snapshot, Transfer}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rep.MemberDrains < 10 || rep.Kills == 0 || rep.Judged < 1000 || rep.Images < lunCount {
+		t.Errorf("that was no trial: %+v", rep)
+	}
+	t.Logf("%d operations, %d drains of members, faults %v; longest operation %.0f ms", rep.Operations, rep.MemberDrains, rep.Faults, rep.PauseMax)
+}
+
 // Processes that crash beneath their supervisors are started again.
 func TestCrashesBeneathSupervisors(t *testing.T) {
 	rep, err := play(t, Config{Seed: 7, Episodes: 3, Kinds: []Kind{Crash}})

@@ -33,6 +33,15 @@ func (x *runner) compare(ctx context.Context) error {
 		}
 	}
 	state := x.rig.pair.State
+	if x.cfg.Members {
+		x.report.MemberDrains = x.rig.rec.memberDrains.Load()
+		for i := range state {
+			var err error
+			if state[i], err = x.rig.flatten(i); err != nil {
+				return err
+			}
+		}
+	}
 	if x.cfg.Tamper != nil {
 		if err := x.cfg.Tamper(state); err != nil {
 			return err

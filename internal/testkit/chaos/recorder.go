@@ -35,6 +35,7 @@ type recorder struct {
 	commandMemory     atomic.Int64 // bytes that a node held for commands beside a crowd, at most
 	resident          atomic.Int64 // bytes of a node's process meanwhile, at most
 	replaced          atomic.Int64 // disks
+	memberDrains      atomic.Int64 // that a node has begun
 	damaged           atomic.Int64 // files
 	shutDowns         atomic.Int64 // filesystems that shut themselves down
 	// abandoned ends what repeats itself until it is answered: the run has failed.

@@ -45,6 +45,7 @@ type Report struct {
 	CommandMemory int64    `json:"command_memory_bytes_max"` // likewise
 	LimitMet      [2]int64 `json:"memory_limit_met"`         // how often a node's cgroup was full
 	Replaced      int64    `json:"disks_replaced"`
+	MemberDrains  int64    `json:"member_drains,omitempty"`
 	Damaged       int64    `json:"files_damaged"`
 	ShutDowns     int64    `json:"filesystems_shut_down"`
 	// Damage is of blocks of 4 KiB. HealedBlocks are those that nodes counted as healed, and one

@@ -70,8 +70,9 @@ type rig struct {
 }
 
 // build makes everything up to two nodes in sync.
-func build(ctx context.Context, w io.Writer, binary string, unchecked bool) (r *rig, err error) {
-	r = &rig{w: w, rec: newRecorder(), rot: newRot(unchecked)}
+func build(ctx context.Context, cfg Config) (r *rig, err error) {
+	w := cfg.Out
+	r = &rig{w: w, rec: newRecorder(), rot: newRot(cfg.NoChecksums)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close())
@@ -80,7 +81,7 @@ func build(ctx context.Context, w io.Writer, binary string, unchecked bool) (r *
 	if r.lab, _, err = lab.New(""); err != nil {
 		return r, err
 	}
-	bin, err := place(r.lab, binary)
+	bin, err := place(r.lab, cfg.Binary)
 	if err != nil {
 		return r, err
 	}
@@ -92,7 +93,7 @@ func build(ctx context.Context, w io.Writer, binary string, unchecked bool) (r *
 		fmt.Fprintf(w, "the nodes have no memory cgroups, and GOMEMLIMIT in place of them: %v\n", why)
 	}
 	o := harness.Options{Dir: r.lab.Path("pair"), Binary: bin, Supervised: true, Supervisors: true, Args: []string{"--fail-back-delay", failBackDelay}}
-	if unchecked {
+	if cfg.NoChecksums {
 		o.Args = append(o.Args, "--no-checksums")
 	}
 	if err := os.MkdirAll(r.lab.Path(arbiterFolder), 0o700); err != nil {
@@ -110,6 +111,9 @@ func build(ctx context.Context, w io.Writer, binary string, unchecked bool) (r *
 		r.disks[i] = r.slow[i].Mount
 		o.State[i] = filepath.Join(r.disks[i], "state")
 		o.PerNode[i], o.Wrap[i] = flags[i], r.memory.wrap(i)
+		if cfg.Members {
+			o.PerNode[i] = append(o.PerNode[i], memberFlags(r.disks[i])...)
+		}
 		if err := r.arbiter(i, true); err != nil {
 			return r, err
 		}

@@ -36,6 +36,9 @@ type Config struct {
 	Logs     string        // folder for the nodes' logs of a run that failed; empty: nowhere
 	Out      io.Writer     // progress
 	Verbose  bool          // every episode is printed
+	// Members gives the volume of each node two members, between which extents move all the time.
+	// Kinds that reach behind the nodes' backs for the files of LUNs are left out.
+	Members bool
 	// NoChecksums has the nodes keep none: a proof that damage is noticed by who judges.
 	NoChecksums bool
 	// Tamper, if set, is called with the state folders when both nodes have ended, before the
@@ -68,9 +71,12 @@ func Run(ctx context.Context, cfg Config) (rep *Report, err error) {
 	if cfg.Kinds == nil {
 		cfg.Kinds = Kinds
 	}
+	if cfg.Members {
+		cfg.Kinds = memberKinds(cfg.Kinds)
+	}
 	cfg.Out = &lines{w: cfg.Out}
 	fmt.Fprintf(cfg.Out, "chaos: seed %d\n", cfg.Seed)
-	r, err := build(ctx, cfg.Out, cfg.Binary, cfg.NoChecksums)
+	r, err := build(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("setting up: %w", err)
 	}
@@ -117,6 +123,9 @@ func (x *runner) run(ctx context.Context) error {
 		}
 	})
 	watchers.Go(func() { x.progress(watch) })
+	if x.cfg.Members {
+		watchers.Go(func() { x.rig.moveMembers(watch, x.cfg.Seed) })
+	}
 	err := x.suffer(ctx)
 	if err == nil {
 		err = x.settle(ctx)
