@@ -84,6 +84,13 @@ type LogicalUnitSpec struct {
 	// +optional
 	WriteCache string `json:"writeCache,omitempty"`
 
+	// Tier of its pool that the LUN is pinned to, Fast or Capacity: all its data moves there while
+	// hosts use it, and stays; what finds no room on Fast stays on Capacity. The pool needs volumes
+	// of both tiers. It can be changed. Empty: each part of the LUN is where its use puts it.
+	// +kubebuilder:validation:Enum="";Fast;Capacity
+	// +optional
+	Tier string `json:"tier,omitempty"`
+
 	// Striped is set for a volume that is striped over several LUNs, its legs. Such an object has
 	// no LUN of its own: each leg has a LogicalUnit, named after this one with its number, and with
 	// the label gemel.storage/striped. Everything that is asked of this object is passed on to all
@@ -288,6 +295,9 @@ type LogicalUnitStatus struct {
 	// PreferredNode is the current preferred node.
 	// +optional
 	PreferredNode string `json:"preferredNode,omitempty"`
+	// Tier that the LUN is pinned to at present.
+	// +optional
+	Tier string `json:"tier,omitempty"`
 	// PinnedNode is the node that the LUN is pinned to at present; status.owner is another one
 	// while that node is not in sync, or drained. Empty: it is not pinned.
 	// +optional

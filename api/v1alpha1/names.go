@@ -47,6 +47,7 @@ const (
 	ReasonPathLost      = "HostRedundancyLost" // a worker has no session on one of the nodes
 	ReasonPathUnseen    = "PathsNotDiscovered" // a worker has a session, but lacks paths
 	ReasonUnreachable   = "NodeUnreachable"    // the operator cannot reach a node; the other one reports that both are in sync
+	ReasonMember        = "Members"            // data moves away from members of a pool that the spec does not have any more
 	ReasonDataKept      = "DataKept"           // the object is being deleted, but its data is kept: the message says what to do
 
 	ReasonNoClaims        = "NoClaims"        // the selector of a group selects no claim
@@ -109,6 +110,19 @@ const (
 	ScrubByPerson   = "Person"
 )
 
+// Tiers of a pool.
+const (
+	TierFast     = "Fast"
+	TierCapacity = "Capacity"
+)
+
+// Values of StorageCluster.spec.tiering.mode.
+const (
+	TieringAuto    = "Auto"
+	TieringObserve = "Observe"
+	TieringOff     = "Off"
+)
+
 // Values of StorageCluster.spec.security.chap.
 const (
 	CHAPMutual = "Mutual"
@@ -121,6 +135,7 @@ const (
 	LabelPair    = "gemel.storage/pair"    // TargetPair
 	LabelNode    = "gemel.storage/node"    // "a" or "b"
 	LabelPool    = "gemel.storage/pool"    // pool of a backing volume
+	LabelMember  = "gemel.storage/member"  // member of a pool, for its claims
 	LabelStriped = "gemel.storage/striped" // of the object of a leg: that of its striped volume, or of the snapshot of one
 	LabelClone   = "gemel.storage/clone"   // of a snapshot that a clone of a striped volume is made from: the clone's UUID; it goes when the clone is made
 
@@ -183,7 +198,9 @@ const (
 	ParamSessions  = "sessions"      // of each worker to each portal, 1 to 8; "": as its Host says, else 1
 	ParamPool      = "pool"          // of the StorageCluster; "": the first one, or that of the source
 	ParamFSType    = "csi.storage.k8s.io/fstype"
-	// ParamWriteCache is WriteBack or WriteThrough. A VolumeAttributesClass supports it,
+	// ParamTier is TierFast, TierCapacity, NoPin or "" (none when created; later it stays).
+	ParamTier = "tier"
+	// ParamWriteCache is WriteBack or WriteThrough. A VolumeAttributesClass supports it, ParamTier,
 	// ParamPreferred and ParamPinned.
 	ParamWriteCache = "writeCache"
 )
@@ -201,7 +218,7 @@ const MaxSessions = 8
 // LegsOverPairs is the value of LogicalUnit.spec.spread for OverPairs.
 const LegsOverPairs = "Pairs"
 
-// NoPin is the value of ParamPinned for a LUN that is not pinned.
+// NoPin is the value of ParamPinned and ParamTier for a LUN that is not pinned.
 const NoPin = "none"
 
 // Write cache modes of a LUN.

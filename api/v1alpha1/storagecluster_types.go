@@ -52,6 +52,10 @@ type StorageClusterSpec struct {
 	// +optional
 	FullCopies bool `json:"fullCopies,omitempty"`
 
+	// Tiering of pools that have volumes of tiers Fast and Capacity. Default: Auto.
+	// +optional
+	Tiering *Tiering `json:"tiering,omitempty"`
+
 	// NodeSelector selects the workers that target nodes may run on. Empty: all schedulable
 	// workers.
 	// +kubebuilder:validation:MaxProperties=16
@@ -230,7 +234,52 @@ type Security struct {
 	CHAP string `json:"chap,omitempty"`
 }
 
+// Tiering says how the nodes arrange the tiers of pools.
+type Tiering struct {
+	// Mode: Auto moves what hosts use most to volumes of tier Fast, and back; Observe only says
+	// what Auto would do (kubectl gemel tiering); Off counts and moves nothing. Pins of LUNs are
+	// followed with Auto. A change is rolled out one node of a pair at a time.
+	// +kubebuilder:validation:Enum=Auto;Observe;Off
+	// +kubebuilder:default=Auto
+	// +optional
+	Mode string `json:"mode,omitempty"`
+}
+
+// PoolVolumes are more volumes of each target node for a pool, over which the LUNs of the pool are
+// spread.
+type PoolVolumes struct {
+	// Name of these volumes: the members of the pool are called name-0, name-1 and so on.
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// StorageClassName of their claims; what holds for that of the pool holds for it, too.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="storageClassName: the class of volumes cannot be changed; add volumes of another name, and take these away"
+	StorageClassName string `json:"storageClassName"`
+
+	// Size of each new one, 1Gi at least.
+	Size resource.Quantity `json:"size"`
+
+	// Count of them on each node. With a smaller one, or without the entry, data moves away from
+	// the last ones while hosts use it, and then they are taken away; their claims are kept.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=16
+	// +kubebuilder:default=1
+	// +optional
+	Count int32 `json:"count,omitempty"`
+
+	// Tier of the volumes: Fast has what hosts use most; Capacity, the default, has the rest, and
+	// what is new.
+	// +kubebuilder:validation:Enum=Fast;Capacity
+	// +optional
+	Tier string `json:"tier,omitempty"`
+}
+
 // Pool is a kind of backing volume.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.tier) || self.tier != 'Fast' || has(self.volumes) && self.volumes.exists(v, !has(v.tier) || v.tier != 'Fast')",message="tier: a pool of fast volumes only has one tier; add volumes of tier Capacity, or leave tier out"
 type Pool struct {
 	// Name of the pool, for the StorageClass parameter `pool`.
 	// +kubebuilder:validation:MaxLength=32
@@ -247,6 +296,22 @@ type Pool struct {
 	// Size of each new backing volume.
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Gi')) >= 0",message="size: a backing volume has 1Gi at least"
 	Size resource.Quantity `json:"size"`
+
+	// Volumes of each target node beside the one of the pool itself. The LUNs of the pool are
+	// spread over all of them, and have their space and speed together. Volumes can be added and
+	// taken away while hosts use the LUNs; each change is rolled out one node of a pair at a time,
+	// and needs target nodes of release 0.2.0 or later.
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Volumes []PoolVolumes `json:"volumes,omitempty"`
+
+	// Tier of the volume of the pool itself: Fast or Capacity, the default. It matters if the pool
+	// has volumes of both tiers.
+	// +kubebuilder:validation:Enum=Fast;Capacity
+	// +optional
+	Tier string `json:"tier,omitempty"`
 
 	// AccessibleFrom are the workers that reach the pool: those that have all labels of one term.
 	// Only they get capacity for the pool, and the node affinity of its volumes names the terms.

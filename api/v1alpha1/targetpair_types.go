@@ -63,7 +63,9 @@ type PairNode struct {
 	Disk int32 `json:"disk"`
 }
 
-// Replace names the node to replace.
+// Replace names the node to replace, or one of its volumes.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.member) || size(self.member) == 0 || !has(self.worker) || size(self.worker) == 0",message="worker: a volume is replaced on the worker of its node; leave worker out, or leave member out to replace the node"
 type Replace struct {
 	// Node is a or b.
 	// +kubebuilder:validation:Enum=a;b
@@ -72,6 +74,13 @@ type Replace struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	Worker string `json:"worker,omitempty"`
+	// Member of a pool, as POOL/NAME of status.nodes[].members, whose volume is permanently lost:
+	// only this volume is replaced by an empty one, and only what was on it is copied from the
+	// other node. Empty: the node is replaced, with all its volumes.
+	// +kubebuilder:validation:MaxLength=65
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
+	// +optional
+	Member string `json:"member,omitempty"`
 }
 
 // TargetPairStatus is the observed state, for information only. The record of the pair is its
@@ -294,6 +303,37 @@ type NodeStatus struct {
 	// Crashes of the node's process since its container started; absent if there were none.
 	// +optional
 	Crashes *NodeCrashes `json:"crashes,omitempty"`
+	// Members of pools that have more than one volume on the node, as the node reports them.
+	// +listType=atomic
+	// +optional
+	Members []MemberStatus `json:"members,omitempty"`
+}
+
+// MemberStatus is one volume of a pool on one node.
+type MemberStatus struct {
+	// Pool of the volume.
+	Pool string `json:"pool"`
+	// Name of the member; home is the volume of the pool itself.
+	Name string `json:"name"`
+	// Tier: Fast or Capacity.
+	// +optional
+	Tier string `json:"tier,omitempty"`
+	// Capacity of the volume.
+	// +optional
+	Capacity *resource.Quantity `json:"capacity,omitempty"`
+	// Free is the free space.
+	// +optional
+	Free *resource.Quantity `json:"free,omitempty"`
+	// Draining reports whether data moves away from the volume.
+	// +optional
+	Draining bool `json:"draining,omitempty"`
+	// ExtentsLeft is the number of extents of 4 MiB, written or not, that have not moved yet.
+	// +optional
+	ExtentsLeft int64 `json:"extentsLeft,omitempty"`
+	// Reason why the volume does not become empty, or how it differs from other members of its
+	// tier.
+	// +optional
+	Reason string `json:"reason,omitempty"`
 }
 
 // NodeCrashes are those of the process of a node. Its supervisor starts it again, so the container

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -103,21 +104,21 @@ var ErrClass = errors.New("storageClassName")
 // ensureClaims creates the claims of the first pool, and rejects volumes that are not local to one
 // worker.
 func (r *Reconciler) ensureClaims(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) error {
-	pool := &c.Spec.Pools[0]
-	class, unfit, err := r.storageClass(ctx, pool)
+	d := diskOf(&c.Spec.Pools[0])
+	class, unfit, err := r.storageClass(ctx, d)
 	if err == nil {
 		err = unfit
 	}
 	for i := 0; err == nil && i < len(p.Spec.Nodes); i++ {
 		n := &p.Spec.Nodes[i]
-		_, err = r.ensureClaim(ctx, c, p, n, pool, class, ClaimName(p.Name, n.Name, n.Disk), nil)
+		_, err = r.ensureClaim(ctx, c, p, n, d, class, ClaimName(p.Name, n.Name, n.Disk), nil, nil)
 	}
 	return err
 }
 
-// ensureClaim creates the claim of a node's backing volume, unless the class is unfit, and checks
-// the bound volume.
-func (r *Reconciler) ensureClaim(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, pool *v1alpha1.Pool, class *storagev1.StorageClass, name string, unfit error) (*corev1.PersistentVolumeClaim, error) {
+// ensureClaim creates the claim of a node's backing volume, with more labels and annotations,
+// unless the class is unfit, and checks the bound volume.
+func (r *Reconciler) ensureClaim(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, d *disk, class *storagev1.StorageClass, name string, more map[string]string, unfit error) (*corev1.PersistentVolumeClaim, error) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: name}}
 	err := r.Get(ctx, client.ObjectKeyFromObject(claim), claim)
 	switch {
@@ -125,14 +126,15 @@ func (r *Reconciler) ensureClaim(ctx context.Context, c *v1alpha1.StorageCluster
 		return claim, unfit
 	case apierrors.IsNotFound(err):
 		if class.VolumeBindingMode == nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
-			return claim, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q binds its volumes before target pods are scheduled, so that both volumes of a pair can be on one worker: "+
-				"name a StorageClass with volumeBindingMode: WaitForFirstConsumer", pool.Name, class.Name)
+			return claim, waiting(v1alpha1.ReasonInvalid, "%s.storageClassName: %q binds its volumes before target pods are scheduled, so that both volumes of a pair can be on one worker: "+
+				"name a StorageClass with volumeBindingMode: WaitForFirstConsumer", d.field, class.Name)
 		}
 		l := labels(p, n.Name)
-		l[v1alpha1.LabelPool] = pool.Name
+		l[v1alpha1.LabelPool] = d.pool
+		maps.Copy(l, more)
 		claim.Name, claim.Namespace = name, r.Namespace // Get has cleared them
 		return claim, r.apply(ctx, "claim.yaml", map[string]any{"Claim": name, "Namespace": r.Namespace, "Labels": l, "Annotations": domainMark(c, n),
-			"StorageClass": pool.StorageClassName, "Size": pool.Size.String()})
+			"StorageClass": d.class, "Size": d.size.String()})
 	case err == nil && claim.Spec.VolumeName != "":
 		err = r.checkVolume(ctx, claim.Spec.VolumeName)
 	}
@@ -162,9 +164,10 @@ func (r *Reconciler) args(c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, no
 		"--arbiter=lease:" + r.Namespace + "/" + Base(p.Name), "--iscsi-listen=0.0.0.0:3260", "--control-listen=0.0.0.0:3261",
 		"--metrics-listen=0.0.0.0:9260", "--tls-cert=/tls/tls.crt", "--tls-key=/tls/tls.key", "--tls-ca=/tls/ca.crt",
 		"--log-format=json", "--scrub-interval=0s"} // the operator starts scrubs (docs/decisions/0050)
-	for _, pool := range m[node] {
+	for _, pool := range m[node].pools {
 		a = append(a, "--backing-volume="+pool.Name+"=/volumes/"+pool.Name+"/gemel")
 	}
+	a = append(a, tierArgs(c, m[node])...)
 	if c.Spec.FullCopies {
 		a = append(a, "--full-copies")
 	}
@@ -217,7 +220,10 @@ func (r *Reconciler) ensureTargets(ctx context.Context, c *v1alpha1.StorageClust
 	for _, n := range p.Spec.Nodes {
 		args := r.args(c, p, n.Name, m)
 		var more []map[string]string
-		for _, pool := range m[n.Name] {
+		for i, x := range m[n.Name].members {
+			more = append(more, map[string]string{"Name": "member-" + strconv.Itoa(i), "Path": x.path(), "Claim": x.claim})
+		}
+		for _, pool := range m[n.Name].pools {
 			more = append(more, map[string]string{"Name": "pool-" + pool.Name, "Path": "/volumes/" + pool.Name, "Claim": PoolClaim(p.Name, n.Name, n.Disk, pool.Name)})
 		}
 		data := map[string]any{"Name": NodeName(p.Name, n.Name), "Base": Base(p.Name), "Namespace": r.Namespace, "Labels": labels(p, n.Name),

@@ -23,8 +23,27 @@ import (
 // or is certain to be provisioned: a pod that waits for a volume serves no host, and a pool cannot
 // be removed. A condition says what a pool waits for; nothing else waits for it.
 
-// mounts are the additional pools of each node, sorted by name.
-type mounts map[string][]v1alpha1.Pool
+// mounts are the volumes of each node beside the one with its state.
+type mounts map[string]mount
+
+// mount has the additional pools, sorted by name, and the members of all pools, sorted by pool and
+// name.
+type mount struct {
+	pools   []v1alpha1.Pool
+	members []member
+}
+
+// disk is a kind of volume that a node has, of a pool or of a pool's volumes.
+type disk struct {
+	field string // of the StorageCluster, for messages
+	pool  string
+	class string
+	size  resource.Quantity
+}
+
+func diskOf(pool *v1alpha1.Pool) *disk {
+	return &disk{"spec.pools[" + pool.Name + "]", pool.Name, pool.StorageClassName, pool.Size}
+}
 
 // PoolClaim is the name of the claim of an additional backing volume. The names it is made of have
 // no dot, so it is unique.
@@ -32,36 +51,43 @@ func PoolClaim(pair, node string, disk int32, pool string) string {
 	return ClaimName(pair, node, disk) + "." + pool
 }
 
-// ensurePools creates the claims of the additional pools, and returns which nodes can mount them
-// now. later is why some cannot yet; err is an error of the API server.
+// ensurePools creates the claims of the additional pools and of members, and returns which nodes
+// can mount them now. later is why some cannot yet; err is an error of the API server.
 func (r *Reconciler) ensurePools(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair) (m mounts, later, err error) {
 	m = mounts{}
 	pools := slices.SortedFunc(slices.Values(c.Spec.Pools[1:]), func(a, b v1alpha1.Pool) int { return strings.Compare(a.Name, b.Name) })
 	for i := range pools {
 		pool := &pools[i]
-		class, unfit, err := r.storageClass(ctx, pool)
+		d := diskOf(pool)
+		class, unfit, err := r.storageClass(ctx, d)
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, n := range p.Spec.Nodes {
-			why, err := r.ensurePool(ctx, c, p, &n, pool, class, unfit)
+			why, err := r.ensureDisk(ctx, c, p, &n, d, class, PoolClaim(p.Name, n.Name, n.Disk, pool.Name), nil, unfit)
 			switch {
 			case err != nil:
 				return nil, nil, err
 			case why == nil:
-				m[n.Name] = append(m[n.Name], *pool)
+				x := m[n.Name]
+				x.pools = append(x.pools, *pool)
+				m[n.Name] = x
 			case later == nil:
 				later = why
 			}
 		}
 	}
-	return m, later, nil
+	why, err := r.ensureMembers(ctx, c, p, m)
+	if later == nil {
+		later = why
+	}
+	return m, later, err
 }
 
-// ensurePool creates the claim of one node's backing volume in a pool; why is what prevents the
-// node from mounting it.
-func (r *Reconciler) ensurePool(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, pool *v1alpha1.Pool, class *storagev1.StorageClass, unfit error) (why, err error) {
-	claim, err := r.ensureClaim(ctx, c, p, n, pool, class, PoolClaim(p.Name, n.Name, n.Disk, pool.Name), unfit)
+// ensureDisk creates the claim of one node's volume; why is what prevents the node from mounting
+// it.
+func (r *Reconciler) ensureDisk(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, n *v1alpha1.PairNode, d *disk, class *storagev1.StorageClass, name string, more map[string]string, unfit error) (why, err error) {
+	claim, err := r.ensureClaim(ctx, c, p, n, d, class, name, more, unfit)
 	if w, ok := asWait(err); ok {
 		return w, nil
 	}
@@ -75,19 +101,23 @@ func (r *Reconciler) ensurePool(ctx context.Context, c *v1alpha1.StorageCluster,
 	case class.Provisioner != staticProvisioner: // it provisions the volume when the pod is scheduled
 		return nil, nil
 	}
-	ok, err := r.hasVolume(ctx, claim, n.Worker, pool)
+	ok, err := r.hasVolume(ctx, claim, n.Worker, d)
 	if err != nil || ok {
 		return nil, err
 	}
-	return waiting(v1alpha1.ReasonNoStorage, "spec.pools[%s]: worker %s of node %s has no free volume of %s or more of the class %s: create a volume there; until then no LUN can be created in the pool",
-		pool.Name, n.Worker, n.Name, pool.Size.String(), pool.StorageClassName), nil
+	without := "until then no LUN can be created in the pool"
+	if more != nil {
+		without = "until then the pool does without it"
+	}
+	return waiting(v1alpha1.ReasonNoStorage, "%s: worker %s of node %s has no free volume of %s or more of the class %s: create a volume there; %s",
+		d.field, n.Worker, n.Name, d.size.String(), d.class, without), nil
 }
 
 // staticProvisioner provisions no volumes.
 const staticProvisioner = "kubernetes.io/no-provisioner"
 
 // hasVolume reports whether a worker has a free volume for a claim, or one that is reserved for it.
-func (r *Reconciler) hasVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim, worker string, pool *v1alpha1.Pool) (bool, error) {
+func (r *Reconciler) hasVolume(ctx context.Context, claim *corev1.PersistentVolumeClaim, worker string, d *disk) (bool, error) {
 	node := &corev1.Node{}
 	if err := r.Get(ctx, client.ObjectKey{Name: worker}, node); err != nil {
 		return false, client.IgnoreNotFound(err)
@@ -97,7 +127,7 @@ func (r *Reconciler) hasVolume(ctx context.Context, claim *corev1.PersistentVolu
 		return false, err
 	}
 	return slices.ContainsFunc(l.Items, func(v corev1.PersistentVolume) bool {
-		return bindable(&v, claim, node, pool.StorageClassName, pool.Size)
+		return bindable(&v, claim, node, d.class, d.size)
 	}), nil
 }
 
@@ -132,16 +162,16 @@ func matches(s *corev1.NodeSelector, node *corev1.Node) bool {
 	})
 }
 
-// storageClass of a pool; unfit is why it cannot provide backing volumes.
-func (r *Reconciler) storageClass(ctx context.Context, pool *v1alpha1.Pool) (class *storagev1.StorageClass, unfit, err error) {
+// storageClass of a disk; unfit is why it cannot provide backing volumes.
+func (r *Reconciler) storageClass(ctx context.Context, d *disk) (class *storagev1.StorageClass, unfit, err error) {
 	class = &storagev1.StorageClass{}
-	switch err := r.Get(ctx, client.ObjectKey{Name: pool.StorageClassName}, class); {
+	switch err := r.Get(ctx, client.ObjectKey{Name: d.class}, class); {
 	case apierrors.IsNotFound(err):
-		return class, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: StorageClass %q does not exist; create it, or name another StorageClass in the StorageCluster", pool.Name, pool.StorageClassName), nil
+		return class, waiting(v1alpha1.ReasonInvalid, "%s.storageClassName: StorageClass %q does not exist; create it, or name another StorageClass in the StorageCluster", d.field, d.class), nil
 	case err != nil:
 		return nil, nil, err
 	case class.Provisioner == v1alpha1.DriverName:
-		return class, waiting(v1alpha1.ReasonInvalid, "spec.pools[%s].storageClassName: %q is a StorageClass of Gemel: backing volumes need a StorageClass of local disks", pool.Name, class.Name), nil
+		return class, waiting(v1alpha1.ReasonInvalid, "%s.storageClassName: %q is a StorageClass of Gemel: backing volumes need a StorageClass of local disks", d.field, class.Name), nil
 	}
 	return class, nil, nil
 }

@@ -33,6 +33,8 @@ type traces struct {
 	claims   map[string]*corev1.PersistentVolumeClaim // by node, of its newest disk
 	disks    map[string]int32
 	pools    map[string]*corev1.PersistentVolumeClaim // additional pools, by name
+	members  []*corev1.PersistentVolumeClaim          // of all pools, that may have data
+	fast     []string                                 // backing volumes whose own directory is of tier Fast
 	sets     map[string]*appsv1.StatefulSet
 	services map[string]*corev1.Service
 }
@@ -104,6 +106,11 @@ func gather(ctx context.Context, c client.Reader, namespace string) (map[string]
 		switch {
 		case err != nil:
 			continue // none of ours
+		case o.Labels[v1alpha1.LabelMember] != "":
+			if o.Annotations[annotationEmpty] == "" {
+				t.members = append(t.members, o)
+			}
+			continue
 		case more:
 			t.pools[pool] = o
 			continue
@@ -178,6 +185,32 @@ func (t *traces) addPools(x *v1alpha1.StorageCluster) {
 		}
 		x.Spec.Pools = append(x.Spec.Pools, v1alpha1.Pool{Name: name, StorageClassName: *c.Spec.StorageClassName, Size: c.Spec.Resources.Requests[corev1.ResourceStorage]})
 	}
+	for _, c := range t.members {
+		addMember(x, c)
+	}
+	for _, volume := range t.fast {
+		if pool := x.Spec.Pool(x.Spec.PoolOf(volume)); pool != nil {
+			pool.Tier = v1alpha1.TierFast
+		}
+	}
+}
+
+// addMember adds the volume of a claim to its pool.
+func addMember(x *v1alpha1.StorageCluster, claim *corev1.PersistentVolumeClaim) {
+	pool, name := x.Spec.Pool(claim.Labels[v1alpha1.LabelPool]), claim.Labels[v1alpha1.LabelMember]
+	dash := strings.LastIndexByte(name, '-')
+	i, err := strconv.ParseInt(name[dash+1:], 10, 32)
+	if pool == nil || err != nil || dash < 1 || claim.Spec.StorageClassName == nil {
+		return
+	}
+	named := func(v v1alpha1.PoolVolumes) bool { return v.Name == name[:dash] }
+	if !slices.ContainsFunc(pool.Volumes, named) {
+		pool.Volumes = append(pool.Volumes, v1alpha1.PoolVolumes{Name: name[:dash], StorageClassName: *claim.Spec.StorageClassName,
+			Size: claim.Spec.Resources.Requests[corev1.ResourceStorage], Tier: claim.Annotations[annotationTier]})
+		slices.SortFunc(pool.Volumes, func(a, b v1alpha1.PoolVolumes) int { return strings.Compare(a.Name, b.Name) })
+	}
+	v := &pool.Volumes[slices.IndexFunc(pool.Volumes, named)]
+	v.Count = max(v.Count, int32(i)+1)
 }
 
 // storageCluster from one of its pairs.
@@ -210,6 +243,14 @@ func (t *traces) storageCluster() *v1alpha1.StorageCluster {
 				if d, err := time.ParseDuration(v); err == nil {
 					x.Spec.Lease = &metav1.Duration{Duration: d}
 				}
+			}
+			if v, ok := strings.CutPrefix(a, "--tier="); ok {
+				if volume, is := strings.CutSuffix(v, "/home=fast"); is {
+					t.fast = append(t.fast, volume)
+				}
+			}
+			if v, ok := strings.CutPrefix(a, "--tiering="); ok && v != "" {
+				x.Spec.Tiering = &v1alpha1.Tiering{Mode: strings.ToUpper(v[:1]) + v[1:]}
 			}
 			if v, ok := strings.CutPrefix(a, "--cpus="); ok {
 				if q, err := resource.ParseQuantity(v); err == nil {

@@ -94,11 +94,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	view := r.observe(ctx, p)
 	r.keepPolicy(ctx, c, p, view)
+	drains := r.drainMembers(ctx, c, p, m, view)
 	if err == nil {
 		err = r.roll(ctx, c, p, m, view)
 	}
 	bad := r.reconcileScrub(ctx, c, p, view, err == nil)
-	for _, more := range []error{later, bad} {
+	for _, more := range []error{later, drains, bad} {
 		if err == nil {
 			err = more
 		}

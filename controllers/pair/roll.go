@@ -50,7 +50,7 @@ func (r *Reconciler) roll(ctx context.Context, c *v1alpha1.StorageCluster, p *v1
 	if err := r.drain(ctx, p, v, n); err != nil {
 		return err
 	}
-	return r.restart(ctx, p, n, "the node must run "+r.image(c)+withPools(m[n.name]))
+	return r.restart(ctx, p, n, "the node must run "+r.image(c)+with(m[n.name]))
 }
 
 // stale are the nodes whose pods differ from the spec; an error if a pod is missing or terminating.
@@ -73,16 +73,23 @@ func (r *Reconciler) stale(ctx context.Context, c *v1alpha1.StorageCluster, p *v
 	return stale, nil
 }
 
-// withPools names the additional pools.
-func withPools(pools []v1alpha1.Pool) string {
-	var names []string
-	for i := range pools {
-		names = append(names, pools[i].Name)
+// with names the additional pools, and the members of all pools.
+func with(m mount) string {
+	var pools, members []string
+	for i := range m.pools {
+		pools = append(pools, m.pools[i].Name)
 	}
-	if len(names) == 0 {
-		return ""
+	for _, x := range m.members {
+		members = append(members, x.pool+"/"+x.name)
 	}
-	return " with the pools " + strings.Join(names, ", ")
+	text := ""
+	if len(pools) > 0 {
+		text = " with the pools " + strings.Join(pools, ", ")
+	}
+	if len(members) > 0 {
+		text += " with the members " + strings.Join(members, ", ")
+	}
+	return text
 }
 
 // stuckTerminating reports whether a terminating pod needs a forced deletion: its worker is gone,
@@ -164,6 +171,14 @@ func (r *Reconciler) replace(ctx context.Context, p *v1alpha1.TargetPair) error 
 		return nil
 	}
 	i := slices.IndexFunc(p.Spec.Nodes, func(n v1alpha1.PairNode) bool { return n.Name == want.Node })
+	if want.Member != "" {
+		if err := r.replaceMember(ctx, p, &p.Spec.Nodes[i], want); err != nil {
+			return err
+		}
+		before := p.DeepCopy()
+		p.Status.Replaced = want.DeepCopy()
+		return apply.PatchStatus(ctx, r, p, before)
+	}
 	v := r.observe(ctx, p)
 	other := &v.nodes[slices.IndexFunc(v.nodes[:], func(x nodeView) bool { return x.name != want.Node })]
 	if !other.serves() {
@@ -212,4 +227,9 @@ func (r *Reconciler) clearReplaced(ctx context.Context, p *v1alpha1.TargetPair) 
 // annotationReplacing is the request that the current disks were created for.
 const annotationReplacing = "gemel.storage/replacing"
 
-func replaceKey(x *v1alpha1.Replace) string { return x.Node + "@" + x.Worker }
+func replaceKey(x *v1alpha1.Replace) string {
+	if x.Member != "" {
+		return x.Node + "/" + x.Member
+	}
+	return x.Node + "@" + x.Worker
+}

@@ -213,7 +213,12 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	s.Damage, news = r.countDamage(ctx, p, v)
 	s.Nodes = s.Nodes[:0:0]
 	for i := range v.nodes {
-		s.Nodes = append(s.Nodes, nodeStatus(&v.nodes[i], &before.Status))
+		x := nodeStatus(&v.nodes[i], &before.Status)
+		x.Members = membersBefore(&before.Status, x.Name)
+		if c != nil && v.nodes[i].status != nil {
+			x.Members = memberStatus(c, v.nodes[i].status, x.Members)
+		}
+		s.Nodes = append(s.Nodes, x)
 	}
 	for _, x := range conditions(v, cause) {
 		x.ObservedGeneration = p.Generation

@@ -10,6 +10,12 @@ const (
 	ofNode  = "dataplane/node"
 )
 
+const ofPair = "controllers/pair"
+
+func inPair(file, old, new string) []mutate.Edit {
+	return []mutate.Edit{{File: ofPair + "/" + file, Old: old, New: new}}
+}
+
 func inStore(file, old, new string) []mutate.Edit {
 	return []mutate.Edit{{File: ofStore + "/" + file, Old: old, New: new}}
 }
@@ -26,7 +32,7 @@ var memberMutants = []mutant{
 	{ofMembers, "a release that knows no members opens a volume that has some", inStore("member.go",
 		"		if err := v.raiseFormat(); err != nil {\n			return err\n		}\n", ""), ofStore, "TestFirstMemberOfAVolumeWithLUNs"},
 	{ofMembers, "a member that is drained gets new extents", inStore("placesopen.go",
-		"		if !p.Draining {\n", "		if true {\n"), ofStore, "TestMemberThatIsTakenAway"},
+		"		case p.Draining:\n", "		case false:\n"), ofStore, "TestMemberThatIsTakenAway"},
 	{ofMembers, "a longer LUN has extents in a member that is drained", inStore("places.go",
 		"	if err := p.avoid(from); err != nil {\n		return err\n	}\n", "	_ = from\n"), ofStore, "TestMemberThatIsTakenAway"},
 	{ofMembers, "a member that is not empty is taken away", inStore("member.go",
@@ -47,6 +53,16 @@ var memberMutants = []mutant{
 		Old: "		if p.Draining && p.Name != member {", New: "		if false {"}}, ofNode, "TestDrainOfAMember"},
 	{ofMembers, "a drain forgets snapshots", []mutate.Edit{{File: ofNode + "/mover.go",
 		Old: "s.Volume == name && f.Spread() {", New: "s.Volume == name && false {"}}, ofNode, "TestDrainOfAMember"},
+	{ofMembers, "a member that may have data is not mounted", inPair("members.go",
+		"if !wanted[name] && claim", "if false && !wanted[name] && claim"), ofPair, "TestMemberComesAndGoes"},
+	{ofMembers, "a member is taken away before it is empty", inPair("members.go",
+		"at.Draining && at.ExtentsLeft == 0:", "at.Draining:"), ofPair, "TestMembersOfTiers"},
+	{ofMembers, "a drain goes on although the spec has the member again", inPair("members.go",
+		"			case x.left != at.Draining:", "			case x.left && !at.Draining:"), ofPair, "TestMemberComesAndGoes"},
+	{ofMembers, "a node is not told which disk is lost", inPair("members.go",
+		"		if x.lost != \"\" {", "		if false {"), ofPair, "TestLostMemberIsReplaced"},
+	{ofMembers, "a pool's own volume is fast where it has no other", inPair("members.go",
+		"pool.Tier == v1alpha1.TierFast && slices.ContainsFunc(m.members, slow)", "pool.Tier == v1alpha1.TierFast && (len(m.members) == 0 || slices.ContainsFunc(m.members, slow))"), ofPair, "TestMembersOfTiers"},
 	{ofMembers, "a LUN that has lost a part is served", []mutate.Edit{{File: ofStore + "/objects.go",
 		Old: "		x.Size = 0\n", New: "		x.Lost = \"\"\n"}}, ofNode, "TestLUNOverMembers"},
 }

@@ -16,6 +16,7 @@ import (
 const (
 	patience     = 5 * time.Minute  // failovers, restarts and retries take less
 	longPatience = 30 * time.Minute // what says of itself that it makes progress
+	movePatience = 2 * time.Hour    // data that moves away from members of a pool
 )
 
 // failing returns a condition that is not True, and has not been for long enough. Without the
@@ -26,8 +27,11 @@ func (x *exam) failing(list []metav1.Condition, kind string) (metav1.Condition, 
 		return metav1.Condition{}, false
 	}
 	limit := patience
-	if c.Reason == v1alpha1.ReasonProgressing || c.Reason == v1alpha1.ReasonRolling {
+	switch c.Reason {
+	case v1alpha1.ReasonProgressing, v1alpha1.ReasonRolling:
 		limit = longPatience
+	case v1alpha1.ReasonMember:
+		limit = movePatience
 	}
 	return *c, x.age(c.LastTransitionTime) >= limit
 }

@@ -28,6 +28,8 @@ var rollCases = []trouble{
 		map[string]func(*Objects){"gone": back, "a roll": upToDate("Rolling", "node b is being restarted", 29*time.Minute), "it waits for a copy": func(o *Objects) {
 			pairIs(o, time.Hour, true, false, "node b", phase("Alone", ""), phase("Unknown", ""))
 		}}, []string{"cannot be drained"}},
+	{"members that do not become empty", "PairNotUpToDate", Warning, "TargetPair/main-p0", upToDate("Members", "node a moves data away from member more-0", 121*time.Minute),
+		map[string]func(*Objects){"gone": back, "a drain": upToDate("Members", "node a moves data away from member more-0", 119*time.Minute)}, []string{"moves data away"}},
 	{"the Lease is gone", "RecordMissing", Critical, "TargetPair/main-p0", upToDate("Missing", "Lease gemel-system/gemel-main-p0, the record of the pair, does not exist", time.Hour),
 		map[string]func(*Objects){"gone": back, "not for long": upToDate("Missing", "Lease", time.Minute)}, []string{"cannot take over", "Lease gemel-system/gemel-main-p0"}},
 	{"outside of a roll", "ImagesDiffer", Warning, "TargetPair/main-p0", images(time.Hour, "gemel:1", "gemel:2", true),
