@@ -165,6 +165,8 @@ func TestStorageClass(t *testing.T) {
 		{map[string]string{"cluster": "main", "thin": "no"}, []string{"parameters: thin is unknown: supported parameters are cluster, luns, iops, stripeSize, spread, sessions, pool"}},
 		{map[string]string{"cluster": "main", "writeCache": "writethrough"}, []string{`parameters.writeCache: "writethrough"`}},
 		{map[string]string{"cluster": "main", "writeCache": "write-through"}, nil},
+		{map[string]string{"cluster": "main", "tier": "fast"}, []string{`parameters.tier: "fast" is no tier`}},
+		{map[string]string{"cluster": "main", "tier": "Fast"}, nil},
 		{map[string]string{"cluster": "main", "pool": "Fast"}, []string{`parameters.pool: "Fast"`, "up to 32 of a-z"}},
 		{map[string]string{"cluster": "main", "pool": "fast-2"}, nil},
 		{map[string]string{"cluster": "main", "preferredNode": "c"}, []string{`parameters.preferredNode: "c"`}},

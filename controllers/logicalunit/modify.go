@@ -16,12 +16,12 @@ import (
 	"github.com/gemel-storage/gemel/controllers/finding"
 )
 
-// modify sets the pin, the write cache mode and the preferred node of the spec. It compares with
+// modify sets the pins, the write cache mode and the preferred node of the spec. It compares with
 // the pair each time, so that nothing is missed after a crash or with a lost status; fields that
-// the spec does not set stay, except for the pin. The pair itself moves the LUN. While the spec has
-// a pin, the preferred node is not set: it counts again when the pin is gone.
+// the spec does not set stay, except for the pins. The pair itself moves the LUN. While the spec
+// has a pin, the preferred node is not set: it counts again when the pin is gone.
 func (p *pass) modify(ctx context.Context) error {
-	pinned := errors.Join(p.pin(ctx), p.spread(ctx)) // on their own: a pair that knows neither makes the other changes
+	pinned := errors.Join(p.pin(ctx), p.pinTier(ctx), p.spread(ctx)) // on their own: a pair that knows neither makes the other changes
 	req := &targetv1.ModifyLUNRequest{Uuid: p.lun.Uuid}
 	if want := targetv1.ParseWriteCache(p.lu.Spec.WriteCache); want != p.lun.WriteCache {
 		req.WriteCache = want
@@ -62,6 +62,36 @@ func (p *pass) pin(ctx context.Context) error {
 		return err
 	}
 	p.lun.PinnedNode, p.lun.PreferredNode, p.lun.Owner = lun.PinnedNode, lun.PreferredNode, lun.Owner
+	return nil
+}
+
+// tierOf is the tier that a LUN is pinned to, empty if it is not pinned.
+func tierOf(l *targetv1.LUN) string {
+	switch l.PinnedTier {
+	case "fast":
+		return v1alpha1.TierFast
+	case "capacity":
+		return v1alpha1.TierCapacity
+	}
+	return ""
+}
+
+// pinTier sets the tier of the spec, or ends the pin.
+func (p *pass) pinTier(ctx context.Context) error {
+	want := p.lu.Spec.Tier
+	if tierOf(p.lun) == want {
+		return nil
+	}
+	lun, err := change(ctx, p, "pin the LUN to a tier", service.ModifyLUN, &targetv1.ModifyLUNRequest{Uuid: p.lun.Uuid, PinnedTier: cmp.Or(strings.ToLower(want), v1alpha1.NoPin)})
+	switch {
+	case finding.Code(err) == codes.Unimplemented || err == nil && tierOf(lun) != want:
+		return finding.New(v1alpha1.ReasonNotSupported, "spec.tier: a node of pair %s is of a release that knows no tiers: upgrade the nodes, and the LUN is pinned then", p.lu.Spec.Placement.Pair)
+	case finding.Code(err) == codes.InvalidArgument:
+		return finding.New(v1alpha1.ReasonInvalid, "spec.tier: a node of pair %s has no volumes of both tiers for the LUN's pool: add volumes of tier Fast to the pool, or leave tier out", p.lu.Spec.Placement.Pair)
+	case err != nil:
+		return err
+	}
+	p.lun.PinnedTier = lun.PinnedTier
 	return nil
 }
 

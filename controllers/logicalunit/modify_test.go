@@ -143,3 +143,36 @@ func TestPinThatThePairDoesNotKnow(t *testing.T) {
 		}
 	}
 }
+
+// The tier of the spec is set when the LUN exists, and ended; the condition says what is missing.
+func TestTierOfALUN(t *testing.T) {
+	f := setup(t, func(lu *v1alpha1.LogicalUnit) { lu.Spec.Tier = v1alpha1.TierFast })
+	lu, _, err := f.look()
+	if err != nil || f.asked.PinnedTier != "" || !slices.Contains(f.calls, "modifytier fast") || lu.Status.Tier != v1alpha1.TierFast || condition(lu, "Ready") != "True Ready" {
+		t.Fatalf("%+v, %v, %v", lu.Status, f.calls, err)
+	}
+	if f.look(); slices.Contains(f.calls, "modifytier fast") {
+		t.Error("pinned again")
+	}
+	f.spec(func(lu *v1alpha1.LogicalUnit) { lu.Spec.Tier = "" })
+	if lu, _, err = f.look(); err != nil || !slices.Contains(f.calls, "modifytier none") || lu.Status.Tier != "" {
+		t.Errorf("%+v, %v, %v", lu.Status, f.calls, err)
+	}
+	for code, want := range map[codes.Code]string{codes.InvalidArgument: v1alpha1.ReasonInvalid, codes.Unimplemented: v1alpha1.ReasonNotSupported} {
+		f.fail["modifytier capacity"] = code
+		f.spec(func(lu *v1alpha1.LogicalUnit) { lu.Spec.Tier = v1alpha1.TierCapacity })
+		lu, res, err := f.look()
+		c := meta.FindStatusCondition(lu.Status.Conditions, "Ready")
+		if err != nil || res.RequeueAfter == 0 || c.Reason != want || !strings.Contains(c.Message, "spec.tier") || lu.Status.Tier != "" || condition(lu, "Published") != "True Ready" {
+			t.Errorf("%v: %+v %v", code, lu.Status, err)
+		}
+	}
+	delete(f.fail, "modifytier capacity")
+	if lu, _, err := f.look(); err != nil || condition(lu, "Ready") != "True Ready" || lu.Status.Tier != v1alpha1.TierCapacity {
+		t.Errorf("%+v %v", lu.Status, err)
+	}
+	disk, err := FromDisk("p0", &targetv1.LUN{Uuid: "u", PinnedTier: "fast", Labels: map[string]string{LabelObject: "o", LabelCluster: "c"}})
+	if err != nil || disk.Spec.Tier != v1alpha1.TierFast {
+		t.Errorf("%+v %v", disk, err)
+	}
+}

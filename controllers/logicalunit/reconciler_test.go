@@ -95,6 +95,9 @@ func (s *stub) ModifyLUN(_ context.Context, q *targetv1.ModifyLUNRequest, _ ...g
 	if q.PinnedNode != "" {
 		what += "pin " + q.PinnedNode
 	}
+	if q.PinnedTier != "" {
+		what += "tier " + q.PinnedTier
+	}
 	if q.SpreadGroup != "" {
 		what += "group " + q.SpreadGroup
 	}
@@ -105,6 +108,9 @@ func (s *stub) ModifyLUN(_ context.Context, q *targetv1.ModifyLUNRequest, _ ...g
 		if s.lun.PinnedNode = q.PinnedNode; s.lun.Owner == q.PinnedNode {
 			s.lun.PreferredNode = q.PinnedNode
 		}
+	}
+	if !s.unpinnable {
+		s.lun.PinnedTier = cmp.Or(q.PinnedTier, s.lun.PinnedTier)
 	}
 	s.lun.SpreadGroup = cmp.Or(q.SpreadGroup, s.lun.SpreadGroup)
 	s.lun.PreferredNode, s.lun.WriteCache = cmp.Or(q.PreferredNode, s.lun.PreferredNode), cmp.Or(q.WriteCache, s.lun.WriteCache)

@@ -122,7 +122,7 @@ func (p *pass) passOn(leg *v1alpha1.LogicalUnit) {
 	if size := s.Size.Value() / int64(s.Striped.LUNs); leg.Spec.Size.Value() < size {
 		leg.Spec.Size = *resource.NewQuantity(size, resource.BinarySI)
 	}
-	leg.Spec.Hosts, leg.Spec.WriteCache = slices.Clone(s.Hosts), s.WriteCache
+	leg.Spec.Hosts, leg.Spec.WriteCache, leg.Spec.Tier = slices.Clone(s.Hosts), s.WriteCache, s.Tier
 }
 
 // ensureLegs creates the legs unless they exist, passes the spec on to them, and marks the volume

@@ -21,7 +21,7 @@ func (p *pass) setStripedStatus(s *v1alpha1.LogicalUnitStatus) {
 		s.ObservedGeneration = p.lu.Generation
 	}
 	least, allocated, known, owners := int64(-1), int64(0), true, map[string]int{}
-	s.InSync, s.WriteCache = true, p.legs[0].Status.WriteCache
+	s.InSync, s.WriteCache, s.Tier = true, p.legs[0].Status.WriteCache, p.lu.Spec.Tier
 	for _, l := range p.legs {
 		if l.Status.Size == nil {
 			known = false
@@ -37,6 +37,9 @@ func (p *pass) setStripedStatus(s *v1alpha1.LogicalUnitStatus) {
 		s.InSync = s.InSync && l.Status.InSync
 		if l.Status.WriteCache != s.WriteCache {
 			s.WriteCache = "" // it is being changed
+		}
+		if l.Status.Tier != p.lu.Spec.Tier {
+			s.Tier = l.Status.Tier // it is being changed
 		}
 	}
 	if !known {

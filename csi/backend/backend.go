@@ -64,11 +64,12 @@ type Mutable struct {
 	PreferredNode string // "a" or "b"; while the volume is pinned, only that node is possible, and another one counts later
 	PinnedNode    string // "a", "b" or v1alpha1.NoPin
 	WriteCache    string // v1alpha1.WriteBack or v1alpha1.WriteThrough
+	Tier          string // v1alpha1.TierFast, v1alpha1.TierCapacity or v1alpha1.NoPin
 }
 
 // Over returns m with empty fields replaced by those of below.
 func (m Mutable) Over(below Mutable) Mutable {
-	return Mutable{PreferredNode: cmp.Or(m.PreferredNode, below.PreferredNode), PinnedNode: cmp.Or(m.PinnedNode, below.PinnedNode), WriteCache: cmp.Or(m.WriteCache, below.WriteCache)}
+	return Mutable{PreferredNode: cmp.Or(m.PreferredNode, below.PreferredNode), PinnedNode: cmp.Or(m.PinnedNode, below.PinnedNode), WriteCache: cmp.Or(m.WriteCache, below.WriteCache), Tier: cmp.Or(m.Tier, below.Tier)}
 }
 
 // Snapshot is a point in time of a volume. It outlives its source.

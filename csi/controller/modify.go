@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -9,6 +10,9 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
 )
+
+// mutableParameters are those that a VolumeAttributesClass may have.
+var mutableParameters = []string{paramPreferredNode, paramPinnedNode, paramWriteCache, paramTier}
 
 // mutable are the parameters that a VolumeAttributesClass may have.
 type mutable struct{ backend.Mutable }
@@ -31,6 +35,11 @@ func (m *mutable) set(field, k, v string) error {
 			return invalid("%s: %s is %q: must be %s, %s or empty", field, k, v, v1alpha1.WriteBack, v1alpha1.WriteThrough)
 		}
 		m.WriteCache = v
+	case paramTier:
+		if v != "" && v != v1alpha1.TierFast && v != v1alpha1.TierCapacity && v != v1alpha1.NoPin {
+			return invalid("%s: %s is %q: must be %s, %s, %q or empty", field, k, v, v1alpha1.TierFast, v1alpha1.TierCapacity, v1alpha1.NoPin)
+		}
+		m.Tier = v
 	}
 	return nil
 }
@@ -48,13 +57,13 @@ func parseMutable(params map[string]string) (backend.Mutable, error) {
 	var m mutable
 	for k, v := range params {
 		switch {
-		case k == paramPreferredNode || k == paramPinnedNode || k == paramWriteCache:
+		case slices.Contains(mutableParameters, k):
 			if err := m.set("mutable_parameters", k, v); err != nil {
 				return m.Mutable, err
 			}
 		case strings.HasPrefix(k, reservedPrefix): // added by external-resizer with --extra-modify-metadata
 		default:
-			return m.Mutable, invalid("mutable_parameters: %q is unknown or cannot change: supported parameters are %s, %s, %s", k, paramPreferredNode, paramPinnedNode, paramWriteCache)
+			return m.Mutable, invalid("mutable_parameters: %q is unknown or cannot change: supported parameters are %s", k, strings.Join(mutableParameters, ", "))
 		}
 	}
 	return m.Mutable, m.consistent("mutable_parameters")

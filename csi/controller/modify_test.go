@@ -33,7 +33,7 @@ func TestUnknownMutableParametersAreNamed(t *testing.T) {
 	if _, err := parseMutable(map[string]string{"pinnedNode": "none", "preferredNode": "a"}); err != nil {
 		t.Error(err)
 	}
-	for k, v := range map[string]string{"preferredNode": "c", "pinnedNode": "c", "writeCache": "writethrough", "cluster": "main", "writecache": "write-back"} {
+	for k, v := range map[string]string{"preferredNode": "c", "pinnedNode": "c", "tier": "fast", "writeCache": "writethrough", "cluster": "main", "writecache": "write-back"} {
 		_, err := parseMutable(map[string]string{k: v})
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), k) || !strings.Contains(err.Error(), "mutable_parameters") {
 			t.Errorf("%s=%s: %v", k, v, err)

@@ -98,6 +98,7 @@ const (
 	paramPreferredNode = v1alpha1.ParamPreferred
 	paramPinnedNode    = v1alpha1.ParamPinned
 	paramWriteCache    = v1alpha1.ParamWriteCache
+	paramTier          = v1alpha1.ParamTier
 	paramCluster       = v1alpha1.ParamCluster // only if the backend needs it
 	paramPool          = v1alpha1.ParamPool
 	paramSessions      = v1alpha1.ParamSessions
@@ -124,7 +125,7 @@ type parameters struct {
 // parseParameters parses the parameters of a StorageClass; an error names the supported ones.
 // clusters: the backend has StorageClusters; whether the parameter is required depends on the call.
 func parseParameters(m map[string]string, clusters bool) (p parameters, err error) {
-	known := []string{paramPool, paramPreferredNode, paramPinnedNode, paramWriteCache, reservedPrefix + "*"}
+	known := []string{paramPool, paramPreferredNode, paramPinnedNode, paramWriteCache, paramTier, reservedPrefix + "*"}
 	if clusters {
 		known = append([]string{paramCluster, paramLUNs, paramIOPS, paramStripe, paramSpread, paramSessions}, known...)
 	}
@@ -151,7 +152,7 @@ func parseParameters(m map[string]string, clusters bool) (p parameters, err erro
 				return p, invalid("parameters: %s is %q: the name of a pool has at most 32 characters of a-z, 0-9 and -", k, v)
 			}
 			p.pool = v
-		case k == paramPreferredNode || k == paramPinnedNode || k == paramWriteCache:
+		case slices.Contains(mutableParameters, k):
 			if err := p.mutable.set("parameters", k, v); err != nil {
 				return p, err
 			}

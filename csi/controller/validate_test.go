@@ -65,7 +65,7 @@ func TestParametersNameUnknownOnes(t *testing.T) {
 	if _, err := parseParameters(map[string]string{"pinnedNode": "b", "preferredNode": "a"}, true); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "parameters: preferredNode") {
 		t.Error(err)
 	}
-	for k, v := range map[string]string{"preferedNode": "a", "pinnedNode": "c", "preferredNode": "c", "writeCache": "off", "csi.storage.k8s.io/fstype": "btrfs", "fstype": "xfs", "cluster": "main"} {
+	for k, v := range map[string]string{"preferedNode": "a", "pinnedNode": "c", "preferredNode": "c", "writeCache": "off", "tier": "hot", "csi.storage.k8s.io/fstype": "btrfs", "fstype": "xfs", "cluster": "main"} {
 		_, err := parseParameters(map[string]string{k: v}, false)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), k) {
 			t.Errorf("%s=%s: %v", k, v, err)

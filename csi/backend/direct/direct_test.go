@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -155,17 +156,21 @@ func TestVolumesAndSnapshotsOfAPair(t *testing.T) {
 
 	// Mutable fields change, and empty fields stay.
 	for _, m := range []struct{ ask, want backend.Mutable }{
-		{backend.Mutable{WriteCache: "write-through"}, backend.Mutable{PreferredNode: clone.PreferredNode, PinnedNode: "none", WriteCache: "write-through"}},
-		{backend.Mutable{PreferredNode: "b"}, backend.Mutable{PreferredNode: "b", PinnedNode: "none", WriteCache: "write-through"}},
-		{backend.Mutable{PreferredNode: "a", WriteCache: "write-back"}, backend.Mutable{PreferredNode: "a", PinnedNode: "none", WriteCache: "write-back"}},
-		{backend.Mutable{PinnedNode: "a"}, backend.Mutable{PreferredNode: "a", PinnedNode: "a", WriteCache: "write-back"}},
-		{backend.Mutable{PinnedNode: "none"}, backend.Mutable{PreferredNode: "a", PinnedNode: "none", WriteCache: "write-back"}},
+		{backend.Mutable{WriteCache: "write-through"}, backend.Mutable{PreferredNode: clone.PreferredNode, PinnedNode: "none", WriteCache: "write-through", Tier: "none"}},
+		{backend.Mutable{PreferredNode: "b"}, backend.Mutable{PreferredNode: "b", PinnedNode: "none", WriteCache: "write-through", Tier: "none"}},
+		{backend.Mutable{PreferredNode: "a", WriteCache: "write-back"}, backend.Mutable{PreferredNode: "a", PinnedNode: "none", WriteCache: "write-back", Tier: "none"}},
+		{backend.Mutable{PinnedNode: "a"}, backend.Mutable{PreferredNode: "a", PinnedNode: "a", WriteCache: "write-back", Tier: "none"}},
+		{backend.Mutable{PinnedNode: "none"}, backend.Mutable{PreferredNode: "a", PinnedNode: "none", WriteCache: "write-back", Tier: "none"}},
 	} {
 		got, err := b.ModifyVolume(ctx, clone.ID, m.ask)
 		ok(err)
 		if got.Mutable != m.want {
 			t.Fatalf("%+v became %+v", m.ask, got.Mutable)
 		}
+	}
+
+	if _, err := b.ModifyVolume(ctx, clone.ID, backend.Mutable{Tier: "Fast"}); err == nil || !strings.Contains(err.Error(), "has no fast tier") {
+		t.Errorf("a tier that the targets do not have: %v", err)
 	}
 
 	// One node suffices, whichever was used last; without any node, the call fails in time.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
@@ -17,10 +18,22 @@ func notFound(kind, id string) error {
 	return fmt.Errorf("%w: %s %q does not exist", backend.ErrNotFound, kind, id)
 }
 
+// tierWord is the tier that a target says, in the words of Kubernetes. A target that knows no tiers
+// says nothing.
+func tierWord(tier string) string {
+	switch tier {
+	case "fast":
+		return v1alpha1.TierFast
+	case "capacity":
+		return v1alpha1.TierCapacity
+	}
+	return v1alpha1.NoPin
+}
+
 func volume(l *targetv1.LUN) backend.Volume {
 	v := backend.Volume{ID: l.Uuid, Name: l.Name, Size: int64(l.SizeBytes), SourceVolume: l.SourceLunUuid,
 		SourceSnapshot: l.SourceSnapshotUuid, Labels: l.Labels, Pool: l.Volume}
-	v.Mutable = backend.Mutable{PreferredNode: l.PreferredNode, PinnedNode: l.PinnedNode, WriteCache: l.WriteCache.Word()}
+	v.Mutable = backend.Mutable{PreferredNode: l.PreferredNode, PinnedNode: l.PinnedNode, WriteCache: l.WriteCache.Word(), Tier: tierWord(l.PinnedTier)}
 	if l.PinnedNode == "" { // the target knows no pins
 		v.PinnedNode = v1alpha1.NoPin
 	}
@@ -45,13 +58,16 @@ func (b *Backend) CreateVolume(ctx context.Context, req backend.CreateVolume) (b
 	}
 	l, err := call(ctx, b, "create volume", client.CreateLUN, &targetv1.CreateLUNRequest{Uuid: req.ID, Name: req.Name,
 		SizeBytes: uint64(req.Size), SourceLunUuid: req.SourceVolume, SourceSnapshotUuid: req.SourceSnapshot,
-		PreferredNode: req.PreferredNode, PinnedNode: req.PinnedNode, WriteCache: targetv1.ParseWriteCache(req.WriteCache), Labels: req.Labels, Volume: req.Pool})
+		PreferredNode: req.PreferredNode, PinnedNode: req.PinnedNode, WriteCache: targetv1.ParseWriteCache(req.WriteCache), Labels: req.Labels, Volume: req.Pool, PinnedTier: strings.ToLower(req.Tier)})
 	if err != nil {
 		return backend.Volume{}, err
 	}
 	v := volume(l)
 	if req.PinnedNode != "" && v.PinnedNode != req.PinnedNode && l.PinnedNode == "" { // the field was passed over; the volume exists
 		return backend.Volume{}, fmt.Errorf("create volume %s: %w: the target is of a release that knows no pins: upgrade it", req.ID, backend.ErrUnavailable)
+	}
+	if req.Tier != "" && v.Tier != req.Tier && l.PinnedTier == "" {
+		return backend.Volume{}, fmt.Errorf("create volume %s: %w: the target is of a release that knows no tiers: upgrade it", req.ID, backend.ErrUnavailable)
 	}
 	return v, nil
 }
@@ -129,13 +145,16 @@ func (b *Backend) ModifyVolume(ctx context.Context, id string, m backend.Mutable
 		return backend.Volume{}, notFound("volume", id)
 	}
 	l, err := call(ctx, b, "modify volume", client.ModifyLUN, &targetv1.ModifyLUNRequest{Uuid: id, PreferredNode: m.PreferredNode, PinnedNode: m.PinnedNode,
-		WriteCache: targetv1.ParseWriteCache(m.WriteCache)})
+		WriteCache: targetv1.ParseWriteCache(m.WriteCache), PinnedTier: strings.ToLower(m.Tier)})
 	if err != nil {
 		return backend.Volume{}, err
 	}
 	v := volume(l)
 	if m.PinnedNode != "" && v.PinnedNode != m.PinnedNode { // the field was passed over
 		return backend.Volume{}, fmt.Errorf("modify volume %s: %w: the target is of a release that knows no pins: upgrade it", id, backend.ErrUnsupported)
+	}
+	if m.Tier != "" && v.Tier != m.Tier {
+		return backend.Volume{}, fmt.Errorf("modify volume %s: %w: the target is of a release that knows no tiers: upgrade it", id, backend.ErrUnsupported)
 	}
 	return v, nil
 }

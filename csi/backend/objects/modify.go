@@ -12,11 +12,11 @@ import (
 
 // current values of a volume, and wanted ones.
 func current(lu *v1alpha1.LogicalUnit) backend.Mutable {
-	return backend.Mutable{PreferredNode: lu.Status.PreferredNode, PinnedNode: cmp.Or(lu.Status.PinnedNode, v1alpha1.NoPin), WriteCache: lu.Status.WriteCache}
+	return backend.Mutable{PreferredNode: lu.Status.PreferredNode, PinnedNode: cmp.Or(lu.Status.PinnedNode, v1alpha1.NoPin), WriteCache: lu.Status.WriteCache, Tier: cmp.Or(lu.Status.Tier, v1alpha1.NoPin)}
 }
 
 func wanted(lu *v1alpha1.LogicalUnit) backend.Mutable {
-	return backend.Mutable{PreferredNode: lu.Spec.PreferredNode, PinnedNode: cmp.Or(lu.Spec.PinnedNode, v1alpha1.NoPin), WriteCache: lu.Spec.WriteCache}
+	return backend.Mutable{PreferredNode: lu.Spec.PreferredNode, PinnedNode: cmp.Or(lu.Spec.PinnedNode, v1alpha1.NoPin), WriteCache: lu.Spec.WriteCache, Tier: cmp.Or(lu.Spec.Tier, v1alpha1.NoPin)}
 }
 
 // specPin is the pin of a spec, where empty is no pin.
@@ -40,7 +40,7 @@ func (b *Backend) ModifyVolume(ctx context.Context, id string, m backend.Mutable
 			return notFound("volume", id)
 		}
 		want := m.Over(wanted(lu))
-		lu.Spec.PreferredNode, lu.Spec.PinnedNode, lu.Spec.WriteCache = want.PreferredNode, specPin(want.PinnedNode), want.WriteCache
+		lu.Spec.PreferredNode, lu.Spec.PinnedNode, lu.Spec.WriteCache, lu.Spec.Tier = want.PreferredNode, specPin(want.PinnedNode), want.WriteCache, specPin(want.Tier)
 		return nil
 	})
 	if err != nil {

@@ -29,14 +29,14 @@ func TestIDsAreStable(t *testing.T) {
 // A volume survives the conversion to an object and back.
 func TestVolumeConvertsToAnObjectAndBack(t *testing.T) {
 	for _, q := range []backend.CreateVolume{
-		{ID: "lun-1", Name: "pvc-1", Size: 5 << 20, Cluster: "main", Mutable: backend.Mutable{PreferredNode: "b", PinnedNode: "b", WriteCache: v1alpha1.WriteThrough}, SourceVolume: "lun-0", Labels: map[string]string{
+		{ID: "lun-1", Name: "pvc-1", Size: 5 << 20, Cluster: "main", Mutable: backend.Mutable{PreferredNode: "b", PinnedNode: "b", WriteCache: v1alpha1.WriteThrough, Tier: v1alpha1.TierFast}, SourceVolume: "lun-0", Labels: map[string]string{
 			v1alpha1.DiskLabelName: "pvc-1", v1alpha1.DiskLabelFSType: "xfs", v1alpha1.DiskLabelAccess: v1alpha1.AccessSingle, v1alpha1.DiskLabelPV: "pvc-1", v1alpha1.DiskLabelPVC: "data", v1alpha1.DiskLabelNamespace: "ns"}},
 		{ID: "lun-2", Name: "pvc-2", Size: 1 << 20, Cluster: "main", SourceSnapshot: "snap-1", Labels: map[string]string{
 			v1alpha1.DiskLabelName: "pvc-2", v1alpha1.DiskLabelFSType: v1alpha1.FSTypeBlock, v1alpha1.DiskLabelAccess: v1alpha1.AccessMulti, v1alpha1.DiskLabelPV: "pvc-2"}},
 	} {
 		lu := unitOf(q)
-		lu.Status.Size, lu.Status.PreferredNode, lu.Status.PinnedNode, lu.Status.WriteCache = &lu.Spec.Size, lu.Spec.PreferredNode, lu.Spec.PinnedNode, lu.Spec.WriteCache
-		v, mutable := volume(lu), q.Mutable.Over(backend.Mutable{PinnedNode: v1alpha1.NoPin})
+		lu.Status.Size, lu.Status.PreferredNode, lu.Status.PinnedNode, lu.Status.WriteCache, lu.Status.Tier = &lu.Spec.Size, lu.Spec.PreferredNode, lu.Spec.PinnedNode, lu.Spec.WriteCache, lu.Spec.Tier
+		v, mutable := volume(lu), q.Mutable.Over(backend.Mutable{PinnedNode: v1alpha1.NoPin, Tier: v1alpha1.NoPin})
 		if v.ID != q.ID || v.Name != q.Name || v.Size != q.Size || v.SourceVolume != q.SourceVolume || v.SourceSnapshot != q.SourceSnapshot || !equal(v.Labels, q.Labels) ||
 			v.Mutable != mutable {
 			t.Errorf("%+v became %+v", q, v)

@@ -96,7 +96,7 @@ func hosts(lu *v1alpha1.LogicalUnit) map[string]bool {
 // unitOf returns the object of a new volume.
 func unitOf(req backend.CreateVolume) *v1alpha1.LogicalUnit {
 	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: req.ID, Labels: map[string]string{v1alpha1.LabelCluster: req.Cluster}},
-		Spec: v1alpha1.LogicalUnitSpec{Cluster: req.Cluster, Pool: req.Pool, Size: *resource.NewQuantity(req.Size, resource.BinarySI), PreferredNode: req.PreferredNode, PinnedNode: specPin(req.PinnedNode), WriteCache: req.WriteCache,
+		Spec: v1alpha1.LogicalUnitSpec{Cluster: req.Cluster, Pool: req.Pool, Size: *resource.NewQuantity(req.Size, resource.BinarySI), PreferredNode: req.PreferredNode, PinnedNode: specPin(req.PinnedNode), WriteCache: req.WriteCache, Tier: specPin(req.Tier),
 			Shared: req.Labels[v1alpha1.DiskLabelAccess] == v1alpha1.AccessMulti,
 			Volume: &v1alpha1.VolumeInfo{Name: req.Name, PVC: req.Labels[v1alpha1.DiskLabelPVC], Namespace: req.Labels[v1alpha1.DiskLabelNamespace], FSType: req.Labels[v1alpha1.DiskLabelFSType]}}}
 	if lu.Spec.Volume.FSType == v1alpha1.FSTypeBlock {
