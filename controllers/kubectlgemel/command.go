@@ -39,7 +39,7 @@ promote --accept-loss, scrub and transfer change anything.`,
 	p.StringVar(&f.context, "context", "", "name of the kubeconfig context")
 	p.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the claim (default: that of the context)")
 	p.StringVar(&f.system, "system-namespace", "gemel-system", "namespace of the operator")
-	cmd.AddCommand(f.doctorCommand(), f.endQuarantineCommand(), f.groupCommand(), f.importCommand(), f.pairCommand(), f.scrubCommand(), f.topCommand(), f.transferCommand(),
+	cmd.AddCommand(f.doctorCommand(), f.endQuarantineCommand(), f.groupCommand(), f.importCommand(), f.pairCommand(), f.scrubCommand(), f.tieringCommand(), f.topCommand(), f.transferCommand(),
 		&cobra.Command{Use: "status", Short: "Show clusters, pairs and workers, with problems and remedies", Args: cobra.NoArgs,
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				c, _, err := f.client()
