@@ -13,7 +13,7 @@ import (
 //
 //  1. What an aborted move has left at the new place is punched: it would show through the holes of
 //     the extent. From now on changes go to both places.
-//  2. Pieces are copied, each while hosts wait.
+//  2. Pieces are copied, each while hosts wait for what is in memory.
 //  3. The new image is flushed. Both places have every block that a host has flushed: one that was
 //     flushed before has been copied, and later flushes flush both.
 //  4. The map says so, durably, while hosts wait. Then the old place is punched.
@@ -87,28 +87,41 @@ func (s *Spread) copy(ctx context.Context, extent int64, mv *move) error {
 	return nil
 }
 
-// copyPiece copies what p holds at most, or passes over the hole at off.
+// copyPiece copies what p holds at most, or passes over the hole at off. Hosts wait while it is
+// written, into the page cache, and not while it is read from the disk: what was read counts only if
+// nothing of the extent has changed since, and is read again otherwise.
 func (s *Spread) copyPiece(extent int64, mv *move, p []byte, off int64) (int64, error) {
+	changes := mv.changes.Load()
+	run, data, err := s.readPiece(mv, p, off)
 	b := s.locks.of(extent)
 	b.take()
 	defer b.give()
 	if err := mv.failed(); err != nil {
 		return 0, err
 	}
-	from, to := s.images[mv.from], s.images[mv.to]
-	run, data, err := from.Data(off, int64(len(p)))
-	switch {
-	case err != nil:
-		return 0, err
-	case run <= 0:
-		return 0, io.ErrUnexpectedEOF
-	case !data:
+	if err != nil || mv.changes.Load() != changes { // those under way have ended, and count now
+		if run, data, err = s.readPiece(mv, p, off); err != nil {
+			return 0, err
+		}
+	}
+	if !data {
 		return run, nil
 	}
-	if err := from.ReadAt(p[:run], off); err != nil {
-		return 0, err
+	return run, s.put(s.images[mv.to], p[:run], off)
+}
+
+// readPiece reads the data at off, or says how long the hole is.
+func (s *Spread) readPiece(mv *move, p []byte, off int64) (run int64, data bool, err error) {
+	from := s.images[mv.from]
+	run, data, err = from.Data(off, int64(len(p)))
+	switch {
+	case err != nil:
+	case run <= 0:
+		err = io.ErrUnexpectedEOF
+	case data:
+		err = from.ReadAt(p[:run], off)
 	}
-	return run, s.put(to, p[:run], off)
+	return run, data, err
 }
 
 func (s *Spread) put(to Image, p []byte, off int64) error {

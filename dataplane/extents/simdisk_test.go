@@ -35,7 +35,7 @@ func (d *disk) ReadAt(p []byte, off int64) error {
 		b := (off + int64(i)) / simBlock
 		put(p[i:], d.now[b])
 	}
-	return nil
+	return d.w.step("read ends", off) // what happens until then is not in what was read
 }
 
 func (d *disk) WriteAt(p []byte, off int64) error {

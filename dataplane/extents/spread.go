@@ -52,12 +52,13 @@ var (
 	ErrSpoilt = errors.New("a write to the extent has failed while it was moved")
 )
 
-// piece is how much of an extent is copied at once, in bytes, while hosts wait for it.
+// piece is how much of an extent is copied at once, in bytes.
 const piece = 256 << 10
 
 // move is one that is under way.
 type move struct {
 	from, to uint8
+	changes  atomic.Uint64         // of the extent that have ended
 	lost     atomic.Pointer[error] // why it cannot end well
 }
 
@@ -122,6 +123,9 @@ func (s *Spread) Change(off, length int64, fn func(x Image, off, length int64) e
 		b.share()
 		defer b.unshare()
 		mv := b.moves[extent]
+		if mv != nil {
+			defer mv.changes.Add(1) // before the lock is given back
+		}
 		err := fn(s.images[s.m.At(extent)], off, length)
 		switch {
 		case mv == nil || mv.failed() != nil:
