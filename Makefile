@@ -98,8 +98,8 @@ conformance: deps ## libiscsi's suite in full against a pair, one URL per node
 sim: ## SEEDS=200: new histories of the simulated pair, or with BASE=n the same histories each time; out/sim.json
 	@$(GO) run ./hack/sim -seeds $(SEEDS) $(if $(BASE),-base $(BASE))
 
-sim-node: ## SEEDS=200: new histories of two whole nodes and their hosts under fake time; out/sim-node.json
-	@$(GO) test -count=1 -timeout 0 ./dataplane/nodesim -run TestFreshSeeds -v -nodesim.seeds $(SEEDS) -nodesim.out $(CURDIR)/out/sim-node.json
+sim-node: ## SEEDS=200 MEMBERS=1 (extents move between members all the time): new histories of two whole nodes and their hosts under fake time; out/sim-node.json
+	@$(GO) test -count=1 -timeout 0 ./dataplane/nodesim -run TestFreshSeeds -v -nodesim.seeds $(SEEDS) -nodesim.out $(CURDIR)/out/sim-node.json $(if $(MEMBERS),-nodesim.members)
 
 sim-balance: ## HISTORIES=2400 BASE=n: compare the policy that moves ownership with simpler policies and the optimum; out/balance.json
 	@$(GO) run ./hack/sim/balance -histories $(or $(HISTORIES),2400) $(if $(BASE),-base $(BASE))

@@ -112,7 +112,7 @@ func (w *nowAndThen) stop() error {
 
 // hotResult is of a working set that fits into the fast member: 8 KiB at random at depth 1.
 type hotResult struct {
-	SetMiB        int     `json:"set_mib"`
+	SetMiB        int     `json:"hot_set_mib"`
 	ColdLatencyMS float64 `json:"cold_latency_ms"` // at the beginning
 	HotLatencyMS  float64 `json:"hot_latency_ms"`  // at the end
 	MinutesToHot  float64 `json:"minutes_to_hot"`  // until a read took less than 1 ms on average, over 10 seconds
@@ -121,7 +121,7 @@ type hotResult struct {
 	ForegroundShare float64 `json:"foreground_share"`
 	// WorstShare is that of the set itself.
 	WorstShare      float64 `json:"worst_share"`
-	Moves           int64   `json:"moves"`
+	Moves           int64   `json:"hot_moves"`
 	PartnerExtents  uint64  `json:"partner_extents"` // on the fast member of the other node in the end
 	ReadUSByMembers [2]int  `json:"read_us_fast_and_slow"`
 }
@@ -200,7 +200,7 @@ func (b *bench) hot(ctx context.Context) (*hotResult, error) {
 type uniformResult struct {
 	Filled float64 `json:"uniform_filled"` // share of the set that moved until the fast member was full
 	Moved  float64 `json:"uniform_moved"`  // and that moved in as many minutes afterwards
-	Over   float64 `json:"minutes"`
+	Over   float64 `json:"uniform_minutes"`
 }
 
 const (
@@ -252,11 +252,11 @@ func (b *bench) uniform(ctx context.Context) (*uniformResult, error) {
 
 // swingResult is of two sets, each as large as the fast member, that take turns.
 type swingResult struct {
-	Turns       int       `json:"turns"`
-	TurnMinutes float64   `json:"turn_minutes"`
-	Moves       []int64   `json:"swing_moves"` // in each turn
-	LatencyMS   []float64 `json:"latency_ms"`  // at the end of each turn
-	OfSet       float64   `json:"moves_a_turn_of_set"`
+	Turns       int       `json:"swing_turns"`
+	TurnMinutes float64   `json:"swing_turn_minutes"`
+	Moves       []int64   `json:"swing_moves"`      // in each turn
+	LatencyMS   []float64 `json:"swing_latency_ms"` // at the end of each turn
+	OfSet       float64   `json:"swing_moves_a_turn_of_set"`
 }
 
 const (

@@ -34,9 +34,10 @@ type options struct {
 
 // results of all loads. Moves are those of node a, which owns the LUNs.
 type results struct {
-	Hot     *hotResult     `json:"hot,omitempty"`
-	Uniform *uniformResult `json:"uniform,omitempty"`
-	Swing   *swingResult   `json:"swing,omitempty"`
+	*hotResult
+	*uniformResult
+	*swingResult
+	*policyResult
 }
 
 func main() {
@@ -44,7 +45,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.dir, "dir", "", "folder for all files during the run (default: the folder for temporary files)")
 	flag.StringVar(&o.out, "out", "out/tiers.json", "results")
-	flag.StringVar(&o.only, "only", "", "one load only: hot, uniform or swing")
+	flag.StringVar(&o.only, "only", "", "one load only: hot, uniform, swing or policy")
 	flag.BoolVar(&o.verbose, "v", false, "show the clients' path events")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -97,9 +98,10 @@ func run(ctx context.Context, w io.Writer, o options) (err error) {
 		name string
 		play func(context.Context, *bench) error
 	}{
-		{"hot", func(ctx context.Context, b *bench) (err error) { all.Hot, err = b.hot(ctx); return err }},
-		{"uniform", func(ctx context.Context, b *bench) (err error) { all.Uniform, err = b.uniform(ctx); return err }},
-		{"swing", func(ctx context.Context, b *bench) (err error) { all.Swing, err = b.swing(ctx); return err }},
+		{"hot", func(ctx context.Context, b *bench) (err error) { all.hotResult, err = b.hot(ctx); return err }},
+		{"uniform", func(ctx context.Context, b *bench) (err error) { all.uniformResult, err = b.uniform(ctx); return err }},
+		{"swing", func(ctx context.Context, b *bench) (err error) { all.swingResult, err = b.swing(ctx); return err }},
+		{"policy", func(_ context.Context, b *bench) (err error) { all.policyResult, err = b.policy(); return err }},
 	} {
 		if o.only != "" && o.only != x.name {
 			continue
