@@ -145,6 +145,7 @@ var tables = []table{
 	{name: "sessions", prefix: []string{"sessions_"}},
 	{name: "overload", prefix: []string{"write_overload"}, values: true},
 	{name: "groups", prefix: []string{"group_"}, apart: true},
+	{name: "rotation", prefix: []string{"rotation_"}, apart: true},
 	{name: "scale", prefix: []string{"failover_pause", "transfer_all", "arbiter_writes", "idle_memory", "create_"}},
 }
 

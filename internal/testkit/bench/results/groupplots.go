@@ -51,11 +51,36 @@ func groupLines(r Report, load string) (lines []line) {
 	return lines
 }
 
-// plotTimes shows curves over the number of LUNs, as multiples of one LUN; those after the measured
-// ones are dashed.
-func plotTimes(path, title string, counts []int, lines []line, measured int) error {
+// memberCounts are the numbers of members over which one LUN is spread.
+var memberCounts = []int{1, 2, 4, 8}
+
+// rotationLines are the curves of one LUN over members, and the line of disks that add up; nil: they
+// were not measured, or are incomplete.
+func rotationLines(r Report) (lines []line) {
+	add := line{name: "disks that add up"}
+	for _, n := range memberCounts {
+		add.xys = append(add.xys, plotter.XY{X: float64(n), Y: float64(n)})
+	}
+	for _, load := range []struct{ name, row string }{{"random reads of 8 KiB, depth 64", "randread_8k"}, {"reads of 1 MiB in sequence, depth 16", "seqread_1m"}} {
+		l := line{name: load.name, xys: plotter.XYs{{X: 1, Y: 1}}}
+		for _, n := range memberCounts[1:] {
+			if row, ok := r.Row(fmt.Sprintf("rotation_%s_%d_members", load.row, n)); ok && row.Ratio != nil {
+				l.xys = append(l.xys, plotter.XY{X: float64(n), Y: *row.Ratio})
+			}
+		}
+		if len(l.xys) < len(memberCounts) {
+			return nil
+		}
+		lines = append(lines, l)
+	}
+	return append(lines, add)
+}
+
+// plotTimes shows curves over the number of something, as multiples of one of it; those after the
+// measured ones are dashed.
+func plotTimes(path, title, of string, counts []int, lines []line, measured int) error {
 	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "LUNs", "times the rate of one LUN"
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, of+"s", "times the rate of one "+of
 	p.X.Scale = plot.LogScale{}
 	var t ticks
 	for _, n := range counts {

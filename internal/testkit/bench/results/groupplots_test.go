@@ -60,3 +60,23 @@ func TestGroupCurves(t *testing.T) {
 		}
 	}
 }
+
+func TestRotationCurve(t *testing.T) {
+	var r Report
+	for _, load := range []string{"randread_8k", "seqread_1m"} {
+		for _, n := range memberCounts[1:] {
+			if rotationLines(r) != nil {
+				t.Error("an incomplete curve is drawn")
+			}
+			r.Rows = append(r.Rows, Against(fmt.Sprintf("rotation_%s_%d_members", load, n), "IOPS", figures("x", float64(n), float64(n)), figures("one", 1, 1), figures("one", 1, 1), false))
+		}
+	}
+	lines := rotationLines(r)
+	if len(lines) != 3 || len(lines[0].xys) != 4 || lines[1].xys[3].Y != 8 || lines[2].xys[3].Y != 8 {
+		t.Errorf("%v", lines)
+	}
+	made, err := writePlots(t.TempDir(), r, true)
+	if err != nil || made["rotation"] == "" {
+		t.Errorf("%v, %v", made, err)
+	}
+}

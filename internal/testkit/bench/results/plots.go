@@ -176,9 +176,14 @@ func writePlots(dir string, r Report, merge bool) (made map[string]string, err e
 	for _, c := range groupCurves {
 		if lines := groupLines(r, c.load); lines != nil {
 			save("groups-"+c.file, func(path string) error {
-				return plotTimes(path, c.title, groupCounts, append(lines, c.published...), len(lines))
+				return plotTimes(path, c.title, "LUN", groupCounts, append(lines, c.published...), len(lines))
 			})
 		}
+	}
+	if lines := rotationLines(r); lines != nil {
+		save("rotation", func(path string) error {
+			return plotTimes(path, "One LUN over members that take 8 ms for a read", "member", memberCounts, lines, len(lines)-1)
+		})
 	}
 	return made, err
 }
