@@ -17,7 +17,7 @@ RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|balance|sim|nodesim|b
 # compute, so four packages run at a time, and the one that takes longest begins first.
 FAST := ./dataplane/node $$($(GO) list ./... | grep -v -E '/dataplane/(sim|nodesim|balancesim|tieringsim)(/|$$)|/testkit/|/test/|/e2e/|/hack/(demo|bench)(/|$$)')
 
-.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill test-groups test-databases chaos soak bench bench-quick bench-groups bench-docs bench-tiers bench-kernel conformance sim sim-node sim-balance sim-tiers sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
+.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill test-groups test-databases chaos soak bench bench-quick bench-groups bench-docs bench-tiers bench-kernel conformance sim sim-node sim-extents sim-balance sim-tiers sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -100,6 +100,9 @@ sim: ## SEEDS=200: new histories of the simulated pair, or with BASE=n the same 
 
 sim-node: ## SEEDS=200 MEMBERS=1 (extents move between members all the time): new histories of two whole nodes and their hosts under fake time; out/sim-node.json
 	@$(GO) test -count=1 -timeout 0 ./dataplane/nodesim -run TestFreshSeeds -v -nodesim.seeds $(SEEDS) -nodesim.out $(CURDIR)/out/sim-node.json $(if $(MEMBERS),-nodesim.members)
+
+sim-extents: ## SEEDS=20000 BASE=n: new histories of extents that move beside hosts, full volumes, sweeps and crashes at every step
+	@$(GO) test -count=1 -timeout 0 ./dataplane/extents -run TestMovesAndCrashes -v -args -extents.seeds $(if $(filter command line environment,$(origin SEEDS)),$(SEEDS),20000) -extents.base $(or $(BASE),$$(date +%s%N))
 
 sim-balance: ## HISTORIES=2400 BASE=n: compare the policy that moves ownership with simpler policies and the optimum; out/balance.json
 	@$(GO) run ./hack/sim/balance -histories $(or $(HISTORIES),2400) $(if $(BASE),-base $(BASE))
