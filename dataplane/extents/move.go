@@ -1,6 +1,7 @@
 package extents
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -20,13 +21,20 @@ import (
 //
 // A crash leaves a copy at a place that the map does not name, which Sweep punches.
 func (s *Spread) Move(ctx context.Context, extent int64, to uint8) error {
+	return s.MoveLike(ctx, extent, to, nil)
+}
+
+// MoveLike is Move of an extent that is nearly what lies at the new place already, of another LUN:
+// like has the new place share that, with whatever content, in step 1. Only blocks that differ are
+// written then, and the rest stays shared. An error of like makes it a Move.
+func (s *Spread) MoveLike(ctx context.Context, extent int64, to uint8, like func() error) error {
 	if s.images[to] == nil { // there is no number 0
 		return fmt.Errorf("move extent %d to volume %d: %w", extent, to, ErrNoVolume)
 	}
 	if extent < 0 || extent >= Extents(s.size.Load()) {
 		return fmt.Errorf("move extent %d of %d: %w", extent, Extents(s.size.Load()), ErrRange)
 	}
-	mv, err := s.begin(extent, to)
+	mv, err := s.begin(extent, to, like)
 	if mv == nil || err != nil {
 		return err
 	}
@@ -44,7 +52,7 @@ func (s *Spread) Move(ctx context.Context, extent int64, to uint8) error {
 }
 
 // begin is step 1. It returns nil if the extent lies there already.
-func (s *Spread) begin(extent int64, to uint8) (*move, error) {
+func (s *Spread) begin(extent int64, to uint8, like func() error) (*move, error) {
 	b := s.locks.of(extent)
 	b.take()
 	defer b.give()
@@ -59,6 +67,13 @@ func (s *Spread) begin(extent int64, to uint8) (*move, error) {
 	if err := s.images[to].Punch(off, length); err != nil {
 		return nil, err
 	}
+	if like != nil {
+		if mv.like = like() == nil; !mv.like { // a part of it may be there
+			if err := s.images[to].Punch(off, length); err != nil {
+				return nil, err
+			}
+		}
+	}
 	if b.moves == nil {
 		b.moves = map[int64]*move{}
 	}
@@ -68,13 +83,16 @@ func (s *Spread) begin(extent int64, to uint8) (*move, error) {
 
 // copy is step 2.
 func (s *Spread) copy(ctx context.Context, extent int64, mv *move) error {
-	buf := make([]byte, piece)
+	buf, have := make([]byte, piece), []byte(nil)
+	if mv.like {
+		have = make([]byte, piece)
+	}
 	off, length := s.span(extent)
 	for end := off + length; off < end; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := s.copyPiece(extent, mv, buf[:min(piece, end-off)], off)
+		n, err := s.copyPiece(extent, mv, buf[:min(piece, end-off)], have, off)
 		if err != nil {
 			return err
 		}
@@ -87,12 +105,13 @@ func (s *Spread) copy(ctx context.Context, extent int64, mv *move) error {
 	return nil
 }
 
-// copyPiece copies what p holds at most, or passes over the hole at off. Hosts wait while it is
-// written, into the page cache, and not while it is read from the disk: what was read counts only if
-// nothing of the extent has changed since, and is read again otherwise.
-func (s *Spread) copyPiece(extent int64, mv *move, p []byte, off int64) (int64, error) {
+// copyPiece copies what p holds at most, or the hole at off; have is for what the new place has, if
+// that is like the old one. Hosts wait while it is written, into the page cache, and not while it
+// is read from the disk: what was read counts only if nothing of the extent has changed since, and
+// is read again otherwise.
+func (s *Spread) copyPiece(extent int64, mv *move, p, have []byte, off int64) (int64, error) {
 	changes := mv.changes.Load()
-	run, data, err := s.readPiece(mv, p, off)
+	run, data, err := s.readPiece(mv, p, have, off)
 	b := s.locks.of(extent)
 	b.take()
 	defer b.give()
@@ -100,18 +119,47 @@ func (s *Spread) copyPiece(extent int64, mv *move, p []byte, off int64) (int64, 
 		return 0, err
 	}
 	if err != nil || mv.changes.Load() != changes { // those under way have ended, and count now
-		if run, data, err = s.readPiece(mv, p, off); err != nil {
+		if run, data, err = s.readPiece(mv, p, have, off); err != nil {
 			return 0, err
 		}
 	}
-	if !data {
+	switch to := s.images[mv.to]; {
+	case !data && mv.like:
+		return run, to.Punch(off, run)
+	case !data:
 		return run, nil
+	case mv.like:
+		return run, s.putDifferences(to, p[:run], have, off)
+	default:
+		return run, s.put(to, p[:run], off)
 	}
-	return run, s.put(s.images[mv.to], p[:run], off)
 }
 
-// readPiece reads the data at off, or says how long the hole is.
-func (s *Spread) readPiece(mv *move, p []byte, off int64) (run int64, data bool, err error) {
+// sameBlock is the unit in which a new place is compared, in bytes: that of filesystems.
+const sameBlock = 4096
+
+// putDifferences writes the blocks of p that are not what is there.
+func (s *Spread) putDifferences(to Image, p, have []byte, off int64) error {
+	for at := 0; at < len(p); {
+		end := at
+		for end < len(p) && !bytes.Equal(p[end:min(end+sameBlock, len(p))], have[end:min(end+sameBlock, len(p))]) {
+			end = min(end+sameBlock, len(p))
+		}
+		if end == at {
+			at += sameBlock
+			continue
+		}
+		if err := s.put(to, p[at:end], off+int64(at)); err != nil {
+			return err
+		}
+		at = end
+	}
+	return nil
+}
+
+// readPiece reads the data at off, or says how long the hole is; and what the new place has there,
+// if that is like it.
+func (s *Spread) readPiece(mv *move, p, have []byte, off int64) (run int64, data bool, err error) {
 	from := s.images[mv.from]
 	run, data, err = from.Data(off, int64(len(p)))
 	switch {
@@ -119,7 +167,9 @@ func (s *Spread) readPiece(mv *move, p []byte, off int64) (run int64, data bool,
 	case run <= 0:
 		err = io.ErrUnexpectedEOF
 	case data:
-		err = from.ReadAt(p[:run], off)
+		if err = from.ReadAt(p[:run], off); err == nil && mv.like {
+			err = s.images[mv.to].ReadAt(have[:run], off)
+		}
 	}
 	return run, data, err
 }

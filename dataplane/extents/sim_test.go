@@ -215,7 +215,8 @@ func (w *world) mover(r *rand.Rand, n int) {
 		if r.IntN(6) == 0 {
 			cancel()
 		}
-		err := w.s.Move(ctx, r.Int64N(Extents(simSize)), uint8(1+r.IntN(simVolume)))
+		extent, to := r.Int64N(Extents(simSize)), uint8(1+r.IntN(simVolume))
+		err := w.s.MoveLike(ctx, extent, to, w.relative(r, extent, to))
 		cancel()
 		switch {
 		case err == nil:
@@ -231,6 +232,33 @@ func (w *world) mover(r *rand.Rand, n int) {
 		default:
 			w.t.Errorf("move: %v", err)
 		}
+	}
+}
+
+// relative has the new place of an extent share what another LUN has there: a part of what the
+// extent is or was, and other things.
+func (w *world) relative(r *rand.Rand, extent int64, to uint8) func() error {
+	if r.IntN(2) == 0 {
+		return nil
+	}
+	return func() error {
+		if err := w.step("share", extent); err != nil {
+			return err
+		}
+		w.count("shared")
+		d := w.disks[to]
+		for b := extent * (Size / simBlock); b < min((extent+1)*(Size/simBlock), simSize/simBlock); b++ {
+			switch now := w.disks[w.s.m.At(extent)].now[b]; {
+			case r.IntN(40) == 0:
+				d.set(b, 1<<40+uint64(b)) // what no host of this LUN has written
+			case now > 0 && r.IntN(3) > 0:
+				d.set(b, now)
+			}
+		}
+		if r.IntN(8) == 0 {
+			return errFull
+		}
+		return nil
 	}
 }
 
@@ -385,7 +413,7 @@ func TestMovesAndCrashes(t *testing.T) {
 		})
 	}
 	t.Logf("%v", played)
-	for _, what := range []string{"moved", "move given up", "target full", "spoilt", "write refused", "flush", "swept", "no crash",
+	for _, what := range []string{"moved", "move given up", "target full", "spoilt", "shared", "write refused", "flush", "swept", "no crash",
 		"crash in map", "crash in read", "crash in write", "crash in punch", "crash in sync", "crash in look"} {
 		if played[what] == 0 {
 			t.Errorf("%q was never played", what)

@@ -58,6 +58,7 @@ const piece = 256 << 10
 // move is one that is under way.
 type move struct {
 	from, to uint8
+	like     bool                  // the new place had content when the move began
 	changes  atomic.Uint64         // of the extent that have ended
 	lost     atomic.Pointer[error] // why it cannot end well
 }

@@ -122,6 +122,57 @@ func TestMoveTakesAnExtent(t *testing.T) {
 	}
 }
 
+// Of an extent whose relative is at the new place only the blocks that differ are written, and
+// holes are holes.
+func TestLikeWritesWhatDiffers(t *testing.T) {
+	s, x := spread(t, nil, Config{})
+	write(t, s, 0, Size-64<<10, 1)
+	write(t, s, 1<<20+4095, 1, 2) // the last byte of a block
+	write(t, s, 2<<20, 12288, 3)
+	wrote, punched := int64(0), int64(0)
+	x[3].before = func(op string, _, length int64) error {
+		switch op {
+		case "write":
+			wrote += length
+		case "punch":
+			punched += length
+		}
+		return nil
+	}
+	share := func() error {
+		for i := range x[3].p[:Size] {
+			x[3].p[i] = 1
+		}
+		return nil
+	}
+	if err := s.MoveLike(t.Context(), 0, 3, share); err != nil {
+		t.Fatal(err)
+	}
+	if wrote != 4096+12288 || punched != Size+64<<10 {
+		t.Errorf("%d bytes were written, %d were punched", wrote, punched)
+	}
+	want := make([]byte, Size)
+	for i := range want[:Size-64<<10] {
+		want[i] = 1
+	}
+	want[1<<20+4095] = 2
+	for i := range 12288 {
+		want[2<<20+i] = 3
+	}
+	if s.m.At(0) != 3 || string(x[3].p[:Size]) != string(want) {
+		t.Error("the extent is not what it was")
+	}
+	// What cannot be shared is copied.
+	wrote = 0
+	write(t, s, 4<<20, 8192, 5)
+	if err := s.MoveLike(t.Context(), 1, 3, func() error { x[3].p[Size+9000] = 7; return errors.New("another filesystem") }); err != nil {
+		t.Fatal(err)
+	}
+	if x[3].p[Size] != 5 || x[3].p[Size+9000] != 0 || wrote != 8192 {
+		t.Errorf("the extent is not what it was; %d bytes were written", wrote)
+	}
+}
+
 func TestMoveOfWhatIsNotThere(t *testing.T) {
 	s, _ := spread(t, nil, Config{})
 	for _, c := range []struct {

@@ -104,6 +104,7 @@ func (n *Node) drainable(v *store.BackingVolume, member string) error {
 			return fmt.Errorf("member: node %s: member %q of backing volume %q is drained; take it away first, or end its drain: %w", n.self, p.Name, v.Name(), meta.ErrInUse)
 		}
 		if p.Name == member { // what has to move, and not what else is on its filesystem
+			least := free
 			free = total
 			for _, f := range n.spreadFiles(v) {
 				bytes, err := f.AllocatedIn(p.Number)
@@ -112,6 +113,7 @@ func (n *Node) drainable(v *store.BackingVolume, member string) error {
 				}
 				free -= bytes
 			}
+			free = max(free, least) // what copies share is counted in each of them, and is shared again
 		}
 		list = append(list, tiering.Volume{Number: p.Number, Tier: tierOf(p), Total: total, Free: free, Draining: p.Name == member})
 	}
@@ -181,28 +183,13 @@ func (n *Node) arrangeLoop() {
 	}
 }
 
-// spreadFiles are those of LUNs and snapshots of a volume of which extents can move.
-func (n *Node) spreadFiles(v *store.BackingVolume) (list []*store.File) {
-	name := meta.VolumeOf(v.Name())
-	n.md.mu.Lock()
-	defer n.md.mu.Unlock()
-	t := n.md.tables.Load()
-	for _, e := range t.units {
-		if e.lun.Volume == name && e.file.Spread() {
-			list = append(list, e.file)
-		}
-	}
-	for id, f := range t.snapshots {
-		if s := n.md.state.Snapshots[id.String()]; s != nil && s.Volume == name && f.Spread() {
-			list = append(list, f)
-		}
-	}
-	return list
-}
-
 // arrange does what there is to do for a volume, and returns when that is done or cannot be.
 func (n *Node) arrange(v *store.BackingVolume) {
-	files := n.spreadFiles(v)
+	family := n.relations(v)
+	var files []*store.File
+	for _, x := range family {
+		files = append(files, x.file)
+	}
 	for _, f := range files {
 		if !n.mover.swept[f] {
 			if _, err := f.SweepExtents(n.run.ctx); err != nil {
@@ -214,7 +201,7 @@ func (n *Node) arrange(v *store.BackingVolume) {
 	}
 	for _, p := range v.Places() {
 		if p.Draining {
-			n.emptyPlace(v, p, files)
+			n.emptyPlace(v, p, family)
 		}
 	}
 	n.evenPlaces(v, files)
@@ -226,23 +213,22 @@ func (n *Node) arrange(v *store.BackingVolume) {
 	}
 }
 
-// emptyPlace moves everything away from a place that is drained.
-func (n *Node) emptyPlace(v *store.BackingVolume, p store.Place, files []*store.File) {
-	for _, f := range files {
+// emptyPlace moves everything away from a place that is drained. What copies share is shared again
+// where it goes: the first of a family is copied, and the others are made like it.
+func (n *Node) emptyPlace(v *store.BackingVolume, p store.Place, list []relation) {
+	for i := range list {
+		f := list[i].file
 		for e := range f.ExtentCount() {
 			if f.Where(e) != p.Number {
 				continue
 			}
-			to, ok := emptiest(v, func(x *store.Place) bool { return x.Fast == p.Fast })
-			if !ok {
-				to, ok = emptiest(v, func(x *store.Place) bool { return x.Fast != p.Fast })
-			}
+			relative, to, ok := target(v, p, list, i, e)
 			if !ok {
 				n.mover.say(v.Name(), "the other members have no room: add a member, or delete LUNs or snapshots")
 				return
 			}
 			began := time.Now()
-			moved := n.moveOne(v, f, e, to, drainRests)
+			moved := n.moveOne(v, f, e, to, relative, drainRests)
 			n.mover.took(time.Since(began))
 			if !moved {
 				if n.run.ctx.Err() != nil || n.store.Failed() != nil || !f.Open() {
@@ -258,6 +244,23 @@ func (n *Node) emptyPlace(v *store.BackingVolume, p store.Place, files []*store.
 		}
 	}
 	n.mover.say(v.Name(), "")
+}
+
+// target is where an extent goes from a place that is drained: to its relatives, or else to the
+// emptiest place of the tier, or of the other one.
+func target(v *store.BackingVolume, from store.Place, list []relation, at int, extent int64) (relative *store.File, to uint8, ok bool) {
+	open := map[uint8]bool{}
+	for _, p := range v.Places() {
+		_, free, err := p.Room()
+		open[p.Number] = err == nil && !p.Draining && free >= leastRoom
+	}
+	if relative, to = like(list, at, extent, func(place uint8) bool { return open[place] }); relative != nil {
+		return relative, to, true
+	}
+	if to, ok = emptiest(v, func(x *store.Place) bool { return x.Fast == from.Fast }); !ok {
+		to, ok = emptiest(v, func(x *store.Place) bool { return x.Fast != from.Fast })
+	}
+	return nil, to, ok
 }
 
 func stillDraining(v *store.BackingVolume, number uint8) bool {
@@ -321,7 +324,7 @@ func (n *Node) pour(v *store.BackingVolume, files []*store.File, x tiering.Flow)
 			if err != nil || !data || shared {
 				continue
 			}
-			if !n.moveOne(v, f, e, x.To, evenRests) {
+			if !n.moveOne(v, f, e, x.To, nil, evenRests) {
 				if f.Open() && f.Where(e) == x.From {
 					return
 				}
@@ -333,14 +336,14 @@ func (n *Node) pour(v *store.BackingVolume, files []*store.File, x tiering.Flow)
 }
 
 // moveOne moves an extent, and rests. It returns whether the extent moved.
-func (n *Node) moveOne(v *store.BackingVolume, f *store.File, extent int64, to uint8, rests int) bool {
+func (n *Node) moveOne(v *store.BackingVolume, f *store.File, extent int64, to uint8, relative *store.File, rests int) bool {
 	n.mover.setBusy(v.Name(), true)
 	least := time.Duration(0)
 	if data, _, err := f.Extent(extent); err != nil || data { // else there is nothing to copy
 		least = extents.Size * time.Second / moveRate
 	}
 	began := time.Now()
-	err := f.MoveExtent(n.run.ctx, extent, to)
+	err := f.MoveExtentLike(n.run.ctx, extent, to, relative)
 	if err != nil {
 		n.mover.failed(v, n.moveFailed(v, err))
 	}

@@ -277,7 +277,7 @@ func (c *Copy) Run(ctx context.Context) error {
 // step copies pieces for Run, and says how long changes of the source had to wait. Copies of one
 // backing volume take turns: side by side each would take longer, and hosts would get less.
 func (c *Copy) step(region int, run uint64) (time.Duration, error) {
-	if c.src.reflink {
+	if c.src.shares() {
 		if err := c.clean(region, run); err != nil {
 			return 0, c.finish(err)
 		}
@@ -287,7 +287,7 @@ func (c *Copy) step(region int, run uint64) (time.Duration, error) {
 	c.locked = 0
 	begun := time.Now()
 	err := c.bring(region, run, inBackground)
-	if c.src.reflink {
+	if c.src.shares() {
 		return c.locked, err
 	}
 	return time.Since(begun), err

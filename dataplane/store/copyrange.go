@@ -38,7 +38,7 @@ func (c *Copy) move(off, length int64, w way) error {
 
 // moveData copies data. What cannot be read is lost in the copy as well, if checksums can say so.
 func (c *Copy) moveData(off, length int64, w way) (lost []Range, err error) {
-	if w != byReading && c.src.reflink {
+	if w != byReading && c.src.shares() {
 		// One request for all of the range, whatever holes there are in it: each takes the locks of
 		// both files, and has what is dirty written out.
 		done, err := c.share(off, length, w)
@@ -131,6 +131,15 @@ func (f *File) writeNonzero(p []byte, off int64) error {
 		}
 	}
 	return nil
+}
+
+// shares says whether any of the images in which the LUN lies can share extents. The home of a LUN
+// that is spread may have none of its data.
+func (f *File) shares() bool {
+	if f.places == nil {
+		return f.reflink
+	}
+	return f.places.lost == nil && slices.ContainsFunc(f.places.order, func(x *image) bool { return x.reflink })
 }
 
 // share has the copy share the source's extents; done is false where the filesystem cannot.

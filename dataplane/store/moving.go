@@ -120,6 +120,34 @@ func (f *File) MoveExtent(ctx context.Context, extent int64, to uint8) error {
 	return f.places.spread.Move(ctx, extent, to)
 }
 
+// MoveExtentLike is MoveExtent of an extent that another LUN or snapshot has in that place already,
+// with much the same content: what is the same is shared with it. Where that is not so, or cannot
+// be, it is MoveExtent.
+func (f *File) MoveExtentLike(ctx context.Context, extent int64, to uint8, relative *File) error {
+	if !f.Spread() || relative == nil || !relative.Spread() || relative.places == f.places || extent >= relative.ExtentCount() || relative.Where(extent) != to {
+		return f.MoveExtent(ctx, extent, to)
+	}
+	x, y, off := relative.places.images[to], f.places.images[to], extent*extents.Size
+	size, err := f.Size()
+	other, oerr := relative.Size()
+	if err := errors.Join(err, oerr, f.s.Failed()); err != nil {
+		return err
+	}
+	length := min(extents.Size, size-off, other-off)
+	if x == nil || y == nil || !x.reflink || length <= 0 {
+		return f.MoveExtent(ctx, extent, to)
+	}
+	if _, err := x.writeOut(off, length); err != nil { // else hosts would wait for it
+		return err
+	}
+	return f.places.spread.MoveLike(ctx, extent, to, func() error {
+		if err := f.s.fault(FaultClone, y.path, off, length); err != nil {
+			return err
+		}
+		return x.share(y, off, length)
+	})
+}
+
 // SweepExtents frees what crashes have left of extents that were being moved.
 func (f *File) SweepExtents(ctx context.Context) (swept int, err error) {
 	if !f.Spread() {

@@ -280,3 +280,55 @@ func TestFlushReachesAllPlaces(t *testing.T) {
 		}
 	}
 }
+
+// An extent of a snapshot follows that of its LUN, and shares what is the same.
+func TestMoveLikeARelative(t *testing.T) {
+	d := testDisk(t, slowdisk.MinSize+512<<20)
+	s := openSpread(t, d.Mount, withSums())
+	v := s.Default()
+	const size = 3 * extents.Size
+	f := newLUN(t, s, lunA, size)
+	was := pattern(size)
+	must(t, f.WriteAt(was, 0))
+	must(t, f.Sync())
+	must(t, v.Snapshot(t.Context(), lunA, snapA, 5, nil))
+	g, err := v.OpenSnapshot(snapA)
+	must(t, err)
+	defer g.Close()
+	is := bytes.Clone(was)
+	copy(is[1<<20:], bytes.Repeat([]byte{9}, 64<<10))
+	clear(is[2<<20 : 2<<20+32<<10])
+	must(t, f.WriteAt(is[1<<20:][:64<<10], 1<<20))
+	must(t, f.Discard(2<<20, 32<<10))
+	must(t, f.MoveExtent(t.Context(), 0, 3))
+	must(t, f.Sync())
+	_, before, err := v.Capacity()
+	must(t, err)
+	must(t, g.MoveExtentLike(t.Context(), 0, 3, f))
+	must(t, g.Sync())
+	_, after, err := v.Capacity()
+	must(t, err)
+	if freed := (after - before) / 3; freed < 3<<20 { // the filesystem counts three times
+		t.Errorf("the move freed %d bytes: what is the same is not shared", freed)
+	}
+	if data, shared, err := g.Extent(0); err != nil || !data || !shared || g.Where(0) != 3 {
+		t.Errorf("data %v, shared %v in %d, %v", data, shared, g.Where(0), err)
+	}
+	for x, want := range map[*File][]byte{f: is, g: was} {
+		got := make([]byte, size)
+		must(t, x.ReadAt(got, 0))
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s is not what it was", x.path)
+		}
+	}
+	// Relatives that are elsewhere, too short or none at all are no help.
+	for _, r := range []*File{f, g, nil} {
+		must(t, g.MoveExtentLike(t.Context(), 1, 3, r))
+		must(t, g.MoveExtentLike(t.Context(), 1, 2, r))
+	}
+	got := make([]byte, size)
+	must(t, g.ReadAt(got, 0))
+	if !bytes.Equal(got, was) {
+		t.Error("the snapshot is not what it was")
+	}
+}

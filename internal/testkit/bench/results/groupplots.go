@@ -54,8 +54,8 @@ func groupLines(r Report, load string) (lines []line) {
 // memberCounts are the numbers of members over which one LUN is spread.
 var memberCounts = []int{1, 2, 4, 8}
 
-// rotationLines are the curves of one LUN over members, and the line of disks that add up; nil: they
-// were not measured, or are incomplete.
+// rotationLines are the curves of one LUN over members, and the line of disks that add up; nil:
+// they were not measured, or are incomplete.
 func rotationLines(r Report) (lines []line) {
 	add := line{name: "disks that add up"}
 	for _, n := range memberCounts {
