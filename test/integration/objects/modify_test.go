@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ func TestModifyAVolumeInUse(t *testing.T) {
 	r := start(t, 2*time.Minute)
 	r.operate()
 	req := r.wish("modified")
-	req.Mutable = backend.Mutable{PreferredNode: "b", PinnedNode: v1alpha1.NoPin, WriteCache: v1alpha1.WriteThrough}
+	req.Mutable = backend.Mutable{PreferredNode: "b", PinnedNode: v1alpha1.NoPin, WriteCache: v1alpha1.WriteThrough, Tier: v1alpha1.NoPin}
 	v, err := r.b.CreateVolume(r.ctx, req)
 	r.ok(err)
 	if l := r.lun(v.ID); v.Mutable != req.Mutable || l.Owner != "b" || l.PreferredNode != "b" || l.WriteCache.Word() != v1alpha1.WriteThrough {
@@ -24,7 +25,7 @@ func TestModifyAVolumeInUse(t *testing.T) {
 	r.ok(r.publish(v.ID, hostA))
 	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{WriteCache: v1alpha1.WriteBack})
 	r.ok(err)
-	if v.Mutable != (backend.Mutable{PreferredNode: "b", PinnedNode: v1alpha1.NoPin, WriteCache: v1alpha1.WriteBack}) || r.lun(v.ID).WriteCache.Word() != v1alpha1.WriteBack {
+	if v.Mutable != (backend.Mutable{PreferredNode: "b", PinnedNode: v1alpha1.NoPin, WriteCache: v1alpha1.WriteBack, Tier: v1alpha1.NoPin}) || r.lun(v.ID).WriteCache.Word() != v1alpha1.WriteBack {
 		t.Fatalf("%+v", v)
 	}
 	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{PreferredNode: "a"})
@@ -69,6 +70,20 @@ func TestModifyAVolumeInUse(t *testing.T) {
 	_, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{WriteCache: "off"})
 	if !errors.Is(err, backend.ErrInvalid) {
 		t.Fatal(err)
+	}
+	// The pool has one tier.
+	if _, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{Tier: v1alpha1.TierFast}); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "spec.tier") {
+		t.Fatal(err)
+	}
+	v, err = r.b.ModifyVolume(r.ctx, v.ID, backend.Mutable{Tier: v1alpha1.NoPin})
+	r.ok(err)
+	if v.Mutable != req.Mutable {
+		t.Fatalf("%+v", v)
+	}
+	fast := r.wish("fast")
+	fast.Tier = v1alpha1.TierFast
+	if _, err := r.b.CreateVolume(r.ctx, fast); !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "spec.tier") {
+		t.Fatalf("a new volume on a tier that its pool lacks: %v", err)
 	}
 	// While the nodes do not hear each other nothing is promised.
 	r.ok(r.pair.Kill(0))
