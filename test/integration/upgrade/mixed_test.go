@@ -122,11 +122,14 @@ func (r *rig) same(t *testing.T) {
 				l.AllocatedBytes = 0 // of that node's filesystem
 			}
 		}
-		before := func(l *targetv1.LUN) bool { return l.PinnedNode == "" } // as 0.1.0 says it, which knows neither pins nor holds nor groups
+		before := func(l *targetv1.LUN) bool { return l.PinnedNode == "" } // as 0.1.0 says it, which knows neither pins nor holds nor groups nor tiers
 		if slices.ContainsFunc(said[0].Luns, before) || slices.ContainsFunc(said[1].Luns, before) {
 			for _, l := range slices.Concat(said[0].Luns, said[1].Luns) {
 				if l.PinnedNode == "none" {
 					l.PinnedNode = ""
+				}
+				if l.PinnedTier == "none" {
+					l.PinnedTier = ""
 				}
 				if l.SpreadGroup == "none" {
 					l.SpreadGroup = ""

@@ -153,7 +153,7 @@ func TestNewerLinkIsRefusedByName(t *testing.T) {
 			if log, err := os.ReadFile(p.LogFile(0)); err != nil || !strings.Contains(string(log), want) {
 				t.Errorf("%v: no %q in\n%s", err, want, log)
 			}
-			features := "[volumes metadata-parts scrub-share ownership warm copies groups batch]"
+			features := "[volumes metadata-parts scrub-share ownership warm copies groups batch tiers]"
 			if b.version == "0.1.0" {
 				features = "[volumes]"
 			}
