@@ -33,6 +33,18 @@ func (s *StorageClusterSpec) Volume(pool string) string {
 	return pool
 }
 
+// TierOf is a tier as targets name it, in the words of this API; empty for no tier, and for what
+// targets say that know none. The other way is strings.ToLower.
+func TierOf(name string) string {
+	switch name {
+	case "fast":
+		return TierFast
+	case "capacity":
+		return TierCapacity
+	}
+	return ""
+}
+
 // PoolOf returns the pool of a targets' backing volume; targets with one volume only send an empty
 // name.
 func (s *StorageClusterSpec) PoolOf(volume string) string {

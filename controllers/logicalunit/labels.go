@@ -101,7 +101,7 @@ func FromDisk(pair string, l *targetv1.LUN) (*v1alpha1.LogicalUnit, error) {
 	if leg != nil {
 		lu.Labels[v1alpha1.LabelStriped] = leg.Of
 	}
-	lu.Spec.PinnedNode, lu.Spec.Tier = pinOf(l), tierOf(l)
+	lu.Spec.PinnedNode, lu.Spec.Tier = pinOf(l), v1alpha1.TierOf(l.PinnedTier)
 	if l.WriteCache == targetv1.WriteCache_WRITE_CACHE_WRITE_THROUGH {
 		lu.Spec.WriteCache = l.WriteCache.Word() // the other mode is the default
 	}

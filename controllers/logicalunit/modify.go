@@ -65,26 +65,15 @@ func (p *pass) pin(ctx context.Context) error {
 	return nil
 }
 
-// tierOf is the tier that a LUN is pinned to, empty if it is not pinned.
-func tierOf(l *targetv1.LUN) string {
-	switch l.PinnedTier {
-	case "fast":
-		return v1alpha1.TierFast
-	case "capacity":
-		return v1alpha1.TierCapacity
-	}
-	return ""
-}
-
 // pinTier sets the tier of the spec, or ends the pin.
 func (p *pass) pinTier(ctx context.Context) error {
 	want := p.lu.Spec.Tier
-	if tierOf(p.lun) == want {
+	if v1alpha1.TierOf(p.lun.PinnedTier) == want {
 		return nil
 	}
 	lun, err := change(ctx, p, "pin the LUN to a tier", service.ModifyLUN, &targetv1.ModifyLUNRequest{Uuid: p.lun.Uuid, PinnedTier: cmp.Or(strings.ToLower(want), v1alpha1.NoPin)})
 	switch {
-	case finding.Code(err) == codes.Unimplemented || err == nil && tierOf(lun) != want:
+	case finding.Code(err) == codes.Unimplemented || err == nil && v1alpha1.TierOf(lun.PinnedTier) != want:
 		return finding.New(v1alpha1.ReasonNotSupported, "spec.tier: a node of pair %s is of a release that knows no tiers: upgrade the nodes, and the LUN is pinned then", p.lu.Spec.Placement.Pair)
 	case finding.Code(err) == codes.InvalidArgument:
 		return finding.New(v1alpha1.ReasonInvalid, "spec.tier: a node of pair %s has no volumes of both tiers for the LUN's pool: add volumes of tier Fast to the pool, or leave tier out", p.lu.Spec.Placement.Pair)

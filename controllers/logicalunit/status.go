@@ -81,7 +81,7 @@ func (p *pass) setStatus(ctx context.Context, s *v1alpha1.LogicalUnitStatus) {
 		s.HeldUntil = new(metav1.Unix(h.Seconds, 0))
 	}
 	s.Allocated = resource.NewQuantity(int64(p.lun.AllocatedBytes), resource.BinarySI)
-	s.PinnedNode, s.Tier = pinOf(p.lun), tierOf(p.lun)
+	s.PinnedNode, s.Tier = pinOf(p.lun), v1alpha1.TierOf(p.lun.PinnedTier)
 	if known {
 		s.InSync = meta.IsStatusConditionTrue(pair.Status.Conditions, v1alpha1.ConditionInSync)
 	}

@@ -218,6 +218,9 @@ func tierArgs(c *v1alpha1.StorageCluster, m mount) (a []string) {
 func (r *Reconciler) drainMembers(ctx context.Context, c *v1alpha1.StorageCluster, p *v1alpha1.TargetPair, m mounts, v *view) (later error) {
 	for i := range v.nodes {
 		n := &v.nodes[i]
+		if len(m[n.name].members) == 0 {
+			continue
+		}
 		claims, err := r.memberClaims(ctx, p, &p.Spec.Nodes[i])
 		if err != nil {
 			return err

@@ -135,7 +135,7 @@ func (c *Config) Validate() error {
 	} else if _, err := c.tiers(); err != nil {
 		add(err)
 	}
-	if _, ok := parseTiering(c.Tiering); !ok {
+	if _, ok := balance.ParseMode(c.Tiering); !ok {
 		add(bad("tiering", `%q must be "auto", "observe" or "off"`, c.Tiering))
 	}
 	errs = append(errs, c.validateArbiter()...)

@@ -2,7 +2,6 @@ package node
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/store"
@@ -15,8 +14,7 @@ type relation struct {
 	born   uint64
 }
 
-// relations are those of LUNs and snapshots of a volume of which extents can move: families
-// together, the oldest of each first.
+// relations are those of LUNs and snapshots of a volume of which extents can move.
 func (n *Node) relations(v *store.BackingVolume) (list []relation) {
 	name := meta.VolumeOf(v.Name())
 	n.md.mu.Lock()
@@ -32,8 +30,12 @@ func (n *Node) relations(v *store.BackingVolume) (list []relation) {
 			list = append(list, relation{f, familyOf(s, x.UUID), x.Born})
 		}
 	}
-	slices.SortFunc(list, func(a, b relation) int { return cmp.Or(cmp.Compare(a.family, b.family), cmp.Compare(a.born, b.born)) })
 	return list
+}
+
+// byFamily puts families together, the oldest of each first.
+func byFamily(a, b relation) int {
+	return cmp.Or(cmp.Compare(a.family, b.family), cmp.Compare(a.born, b.born))
 }
 
 // familyOf follows copies to what they come from. What is deleted ends the way: what comes from
@@ -63,7 +65,8 @@ func (n *Node) spreadFiles(v *store.BackingVolume) (list []*store.File) {
 }
 
 // like is the relative of one that an extent of it is best shared with, and its place: the nearest
-// of its family that has the extent where extents may go; nil: there is none.
+// of its family that has the extent where extents may go; nil: there is none. The list is in the
+// order of byFamily.
 func like(list []relation, at int, extent int64, may func(place uint8) bool) (*store.File, uint8) {
 	look := func(i int) bool {
 		x := &list[i]

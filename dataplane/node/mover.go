@@ -186,6 +186,7 @@ func (n *Node) arrangeLoop() {
 // arrange does what there is to do for a volume, and returns when that is done or cannot be.
 func (n *Node) arrange(v *store.BackingVolume) {
 	family := n.relations(v)
+	slices.SortFunc(family, byFamily)
 	var files []*store.File
 	for _, x := range family {
 		files = append(files, x.file)

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gemel-storage/gemel/dataplane/balance"
 	"github.com/gemel-storage/gemel/dataplane/store"
 	"github.com/gemel-storage/gemel/dataplane/tiering"
 )
@@ -18,25 +19,8 @@ import (
 // extents while hosts use them. Where an extent lies is no business of the other node; but since
 // only the owner of a LUN sees reads, it tells the other node of them (tierhints.go).
 
-// The modes of tiering.
-const (
-	tieringAuto    = "auto"
-	tieringObserve = "observe"
-	tieringOff     = "off"
-)
-
 // tierRound is how long counts are collected before a decision.
 const tierRound = time.Minute
-
-func parseTiering(s string) (mode string, ok bool) {
-	switch s {
-	case "", tieringAuto:
-		return tieringAuto, true
-	case tieringObserve, tieringOff:
-		return s, true
-	}
-	return "", false
-}
 
 // tiers of places, as the configuration has them. The volumes are valid.
 func (c *Config) tiers() (tiers []store.PlaceTier, err error) {
@@ -65,7 +49,7 @@ func (c *Config) tiers() (tiers []store.PlaceTier, err error) {
 
 // tiers is what a node knows of its backing volumes that have two tiers.
 type tiers struct {
-	mode  string
+	mode  balance.Mode
 	round time.Duration
 	of    map[string]*volumeTiers // by volume; it does not change
 
@@ -114,7 +98,7 @@ const tierMovesKept = 256
 // newTiers are those of an open store.
 func newTiers(c *Config, st *store.Store) *tiers {
 	t := &tiers{round: time.Duration(c.TierRound), of: map[string]*volumeTiers{}, speeds: speeds{of: map[speedKey][]time.Duration{}}}
-	t.mode, _ = parseTiering(c.Tiering)
+	t.mode, _ = balance.ParseMode(c.Tiering)
 	if t.round == 0 {
 		t.round = tierRound
 	}
@@ -141,7 +125,7 @@ type tierUse struct {
 // use is that of a LUN; nil: nothing is to be counted.
 func (t *tiers) use(v *store.BackingVolume, size int64) *tierUse {
 	of := t.of[v.Name()]
-	if of == nil || t.mode == tieringOff {
+	if of == nil || t.mode == balance.Off {
 		return nil
 	}
 	return &tierUse{of, tiering.NewCounters(size)}
@@ -205,7 +189,7 @@ func (n *Node) tierLoop() {
 			return
 		}
 		n.measure()
-		if n.tiers.mode == tieringOff {
+		if n.tiers.mode == balance.Off {
 			continue
 		}
 		for _, v := range n.store.Volumes() {
@@ -252,7 +236,7 @@ func (n *Node) tierRound(t *volumeTiers) {
 	n.sendHints(hints)
 	for _, m := range moves {
 		e := byID[m.LUN]
-		if n.tiers.mode == tieringObserve {
+		if n.tiers.mode == balance.Observe {
 			t.note(tierMove{at: time.Now(), lun: e.lun.UUID, observed: true, Move: m})
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/balance"
 	"github.com/gemel-storage/gemel/dataplane/meta"
 	"github.com/gemel-storage/gemel/dataplane/tiering"
 )
@@ -26,7 +27,7 @@ var (
 
 // GetTiering implements control.Node.
 func (n *Node) GetTiering(lun string) (*targetv1.GetTieringResponse, error) {
-	r := &targetv1.GetTieringResponse{Mode: n.tiers.mode}
+	r := &targetv1.GetTieringResponse{Mode: n.tiers.mode.String()}
 	for _, v := range n.store.Volumes() {
 		t := n.tiers.of[v.Name()]
 		if t == nil {
@@ -44,7 +45,7 @@ func (n *Node) GetTiering(lun string) (*targetv1.GetTieringResponse, error) {
 				Reason: string(m.Reason), Rate: m.Rate, Observed: m.observed})
 		}
 		t.mu.Unlock()
-		if n.tiers.mode == tieringOff {
+		if n.tiers.mode == balance.Off {
 			x.Reason = "tiering is off"
 		}
 		r.Volumes = append(r.Volumes, x)

@@ -28,7 +28,7 @@ var tierMutants = []mutant{
 	{ofTiers, "reads are not counted", inTarget("readers.go",
 		"		e.tier.read(s.Off, s.Len)\n", ""), ofNode, "TestTiersArrangeThemselves"},
 	{ofTiers, "observe moves", inTarget("tiers.go",
-		"if n.tiers.mode == tieringObserve {", "if false {"), ofNode, "TestTieringIsObserved"},
+		"if n.tiers.mode == balance.Observe {", "if false {"), ofNode, "TestTieringIsObserved"},
 	{ofTiers, "observe says the same in every round", inTarget("tiers.go",
 		"	if m.observed && slices", "	if false && slices"), ofNode, "TestTieringIsObserved"},
 	{ofTiers, "a pin is not followed", inTarget("tiers.go",

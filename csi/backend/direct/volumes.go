@@ -1,6 +1,7 @@
 package direct
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,22 +19,10 @@ func notFound(kind, id string) error {
 	return fmt.Errorf("%w: %s %q does not exist", backend.ErrNotFound, kind, id)
 }
 
-// tierWord is the tier that a target says, in the words of Kubernetes. A target that knows no tiers
-// says nothing.
-func tierWord(tier string) string {
-	switch tier {
-	case "fast":
-		return v1alpha1.TierFast
-	case "capacity":
-		return v1alpha1.TierCapacity
-	}
-	return v1alpha1.NoPin
-}
-
 func volume(l *targetv1.LUN) backend.Volume {
 	v := backend.Volume{ID: l.Uuid, Name: l.Name, Size: int64(l.SizeBytes), SourceVolume: l.SourceLunUuid,
 		SourceSnapshot: l.SourceSnapshotUuid, Labels: l.Labels, Pool: l.Volume}
-	v.Mutable = backend.Mutable{PreferredNode: l.PreferredNode, PinnedNode: l.PinnedNode, WriteCache: l.WriteCache.Word(), Tier: tierWord(l.PinnedTier)}
+	v.Mutable = backend.Mutable{PreferredNode: l.PreferredNode, PinnedNode: l.PinnedNode, WriteCache: l.WriteCache.Word(), Tier: cmp.Or(v1alpha1.TierOf(l.PinnedTier), v1alpha1.NoPin)}
 	if l.PinnedNode == "" { // the target knows no pins
 		v.PinnedNode = v1alpha1.NoPin
 	}
