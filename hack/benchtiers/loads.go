@@ -181,7 +181,7 @@ func (b *bench) hot(ctx context.Context) (*hotResult, error) {
 	if r.Moves, err = b.moved(ctx); err != nil {
 		return nil, err
 	}
-	v, err := b.tiering(ctx)
+	v, err := b.tiering(ctx, 0)
 	if err != nil {
 		return nil, err
 	}

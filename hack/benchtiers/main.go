@@ -32,8 +32,10 @@ type options struct {
 	verbose  bool
 }
 
-// results of all loads. Moves are those of node a, which owns the LUNs.
+// results of all loads. Moves are those of the node that owns the LUN. Restarts are of nodes'
+// processes, which nothing here asks for: the machine has stalled for longer than the lease.
 type results struct {
+	Restarts int `json:"restarts"`
 	*hotResult
 	*uniformResult
 	*swingResult
@@ -106,7 +108,7 @@ func run(ctx context.Context, w io.Writer, o options) (err error) {
 		if o.only != "" && o.only != x.name {
 			continue
 		}
-		b := &bench{rig: r, name: x.name, w: w}
+		b := &bench{rig: r, name: x.name, w: w, restarts: &all.Restarts}
 		if err := errors.Join(x.play(ctx, b), b.close()); err != nil {
 			return fmt.Errorf("%s: %w", x.name, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/initiator"
@@ -42,6 +43,9 @@ type bench struct {
 	dev   *initiator.Device
 	ends  []func() error
 	begun time.Time
+
+	moves    [2]counter // of the nodes
+	restarts *int       // of nodes in all loads
 }
 
 func (b *bench) close() (err error) {
@@ -106,27 +110,47 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.w, "%-8s %6s  %s\n", b.name, time.Since(b.begun).Round(time.Second), fmt.Sprintf(format, args...))
 }
 
-// tiering asks node a.
-func (b *bench) tiering(ctx context.Context) (*targetv1.TieredVolume, error) {
+// tiering asks a node, and waits for one that is being started again.
+func (b *bench) tiering(ctx context.Context, node int) (*targetv1.TieredVolume, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	r, err := b.pair.Client(0).GetTiering(ctx, &targetv1.GetTieringRequest{})
+	r, err := b.pair.Client(node).GetTiering(ctx, &targetv1.GetTieringRequest{}, grpc.WaitForReady(true))
 	if err != nil {
 		return nil, err
 	}
 	if len(r.Volumes) != 1 {
-		return nil, fmt.Errorf("node a has %d volumes with tiers", len(r.Volumes))
+		return nil, fmt.Errorf("node %s has %d volumes with tiers", harness.Names[node], len(r.Volumes))
 	}
 	return r.Volumes[0], nil
 }
 
-// moved is how many extents node a has moved in all.
+// moved is how many extents have moved in all at the node where more of them have: the other one
+// follows it. Node a owns the LUN in the beginning, and node b after a stall of the machine that is
+// longer than the lease.
 func (b *bench) moved(ctx context.Context) (int64, error) {
-	v, err := b.tiering(ctx)
-	if err != nil {
-		return 0, err
+	for i := range b.moves {
+		v, err := b.tiering(ctx, i)
+		if err != nil {
+			return 0, err
+		}
+		if b.moves[i].add(int64(v.Moves)) {
+			*b.restarts++
+			b.say("node %s's process was started again", harness.Names[i])
+		}
 	}
-	return int64(v.Moves), nil
+	return max(b.moves[0].total, b.moves[1].total), nil
+}
+
+// counter adds up what the processes of a node count, each from zero.
+type counter struct{ last, total int64 }
+
+// add takes a reading, and reports whether it is of another process than the one before.
+func (c *counter) add(now int64) (again bool) {
+	if again = now < c.last; again {
+		c.last = 0
+	}
+	c.total, c.last = c.total+now-c.last, now
+	return again
 }
 
 // partner is how many extents lie on the fast member of node b.
