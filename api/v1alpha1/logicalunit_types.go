@@ -316,7 +316,8 @@ type LogicalUnitStatus struct {
 	// InSync reports whether both nodes of the pair have all data; updated lazily.
 	// +optional
 	InSync bool `json:"inSync"`
-	// Allocated is the space allocated on the disk; updated lazily.
+	// Allocated is the space allocated on the disk; updated lazily, and for a change of 1% of the
+	// size or more.
 	// +optional
 	Allocated *resource.Quantity `json:"allocated,omitempty"`
 	// Hosts that are mapped.

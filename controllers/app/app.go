@@ -31,6 +31,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/enroll"
 	"github.com/gemel-storage/gemel/controllers/groupsnapshot"
 	"github.com/gemel-storage/gemel/controllers/host"
+	"github.com/gemel-storage/gemel/controllers/index"
 	"github.com/gemel-storage/gemel/controllers/internal/groups"
 	"github.com/gemel-storage/gemel/controllers/logicalunit"
 	"github.com/gemel-storage/gemel/controllers/pair"
@@ -175,7 +176,7 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	keeper := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Made: chap.RecordMade(events), Grace: idleCredentials}
 	targets := &pair.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: directory, CHAP: keeper, Events: events}
 	finder, claims, err := groups.NewFinder(m)
-	if err != nil {
+	if err = errors.Join(err, index.Add(ctx, m.GetFieldIndexer())); err != nil {
 		return err
 	}
 	spread := &consistencygroup.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: directory, Groups: finder, Events: events}

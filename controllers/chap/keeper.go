@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/index"
 )
 
 // Errors of a Keeper. The text says which object and what to do.
@@ -105,28 +106,22 @@ func (k *Keeper) For(ctx context.Context, pair, iqn string) (*Credentials, error
 // Mapped reports whether the worker has LUNs of the pair that are mapped with credentials, and
 // without, according to their status.
 func (k *Keeper) Mapped(ctx context.Context, pair, iqn string) (with, without bool, err error) {
-	err = k.eachOn(ctx, pair, func(lu *v1alpha1.LogicalUnit) {
-		for _, h := range lu.Status.Hosts {
-			if h.IQN == strings.ToLower(iqn) {
+	iqn = strings.ToLower(iqn)
+	units, err := index.Units(ctx, k.Client, index.UnitHost, iqn)
+	if err != nil {
+		return false, false, fmt.Errorf("LogicalUnits of host %s: %w", iqn, err)
+	}
+	for i := range units {
+		if at := units[i].Spec.Placement; at == nil || at.Pair != pair {
+			continue
+		}
+		for _, h := range units[i].Status.Hosts {
+			if h.IQN == iqn {
 				with, without = with || h.CHAPUser != "", without || h.CHAPUser == ""
 			}
 		}
-	})
-	return with, without, err
-}
-
-// eachOn calls f with the cached LogicalUnits of a pair; f must not change them.
-func (k *Keeper) eachOn(ctx context.Context, pair string, f func(*v1alpha1.LogicalUnit)) error {
-	l := &v1alpha1.LogicalUnitList{}
-	if err := k.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("LogicalUnits: %w", err)
 	}
-	for i := range l.Items {
-		if lu := &l.Items[i]; lu.Spec.Placement != nil && lu.Spec.Placement.Pair == pair {
-			f(lu)
-		}
-	}
-	return nil
+	return with, without, nil
 }
 
 // createFor creates the credentials of a worker. After a crash the next call finds the Secret.
@@ -168,14 +163,12 @@ func (k *Keeper) host(ctx context.Context, iqn string) (*v1alpha1.Host, error) {
 
 // Hosts returns the hosts with an iSCSI name, sorted by name.
 func (k *Keeper) Hosts(ctx context.Context, iqn string) (out []v1alpha1.Host, err error) {
-	l := &v1alpha1.HostList{}
-	if err := k.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
+	list, err := index.Hosts(ctx, k.Client, iqn)
+	if err != nil {
 		return nil, fmt.Errorf("hosts: %w", err)
 	}
-	for i := range l.Items {
-		if strings.EqualFold(l.Items[i].Spec.IQN, iqn) {
-			out = append(out, *l.Items[i].DeepCopy())
-		}
+	for i := range list {
+		out = append(out, *list[i].DeepCopy())
 	}
 	slices.SortFunc(out, func(a, b v1alpha1.Host) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/index"
 )
 
 // Sweep deletes the credentials on a pair that have been unused for the grace time: of workers
@@ -121,13 +122,17 @@ func (k *Keeper) delete(ctx context.Context, s *corev1.Secret) error {
 // used are the iSCSI names that have a LUN of the pair, in spec or status.
 func (k *Keeper) used(ctx context.Context, pair string) (map[string]bool, error) {
 	out := map[string]bool{}
-	err := k.eachOn(ctx, pair, func(lu *v1alpha1.LogicalUnit) {
-		for _, h := range lu.Spec.Hosts {
+	units, err := index.Units(ctx, k.Client, index.UnitPair, pair)
+	if err != nil {
+		return nil, fmt.Errorf("LogicalUnits of pair %s: %w", pair, err)
+	}
+	for i := range units {
+		for _, h := range units[i].Spec.Hosts {
 			out[strings.ToLower(h.IQN)] = true
 		}
-		for _, h := range lu.Status.Hosts {
+		for _, h := range units[i].Status.Hosts {
 			out[h.IQN] = true
 		}
-	})
-	return out, err
+	}
+	return out, nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/gemel-storage/gemel/internal/alua"
 	"github.com/gemel-storage/gemel/internal/testkit/envtest"
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
+	"github.com/gemel-storage/gemel/internal/testkit/indexed"
 )
 
 const luns = claims.Limit + 5
@@ -68,7 +69,7 @@ func TestLostAndRestoredPathsAreEventsOfHostAndClaims(t *testing.T) {
 	now := start
 	p := &pair{sessions: map[string]int{"a": 1, "b": 1}, asked: map[string]time.Time{"a": start, "b": start}}
 	operator := func() *Reconciler {
-		return &Reconciler{Client: own, Live: own, Targets: p, Now: func() time.Time { return now }, Events: sink.NewRecorder(s, v1alpha1.OperatorManager)}
+		return &Reconciler{Client: indexed.Client(own), Live: own, Targets: p, Now: func() time.Time { return now }, Events: sink.NewRecorder(s, v1alpha1.OperatorManager)}
 	}
 	r := operator()
 	connected := true
@@ -123,7 +124,7 @@ func TestLostAndRestoredPathsAreEventsOfHostAndClaims(t *testing.T) {
 	}
 	look(time.Second, false)
 	// A cache that does not have that yet makes no second event.
-	r.Client = outdated{own, before}
+	r.Client = outdated{indexed.Client(own), before}
 	if res, err := r.Reconcile(ctx, ctrl.Request{NamespacedName: client.ObjectKey{Name: host}}); err != nil || res.RequeueAfter == 0 || res.RequeueAfter >= settle {
 		t.Errorf("an outdated cache: %v, %v", res, err)
 	}

@@ -5,22 +5,21 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/index"
 )
 
 // mapped are the LUNs that are mapped to a worker, from the cache: they must not be changed.
 func (r *Reconciler) mapped(ctx context.Context, iqn string) ([]*v1alpha1.LogicalUnit, error) {
-	var list v1alpha1.LogicalUnitList
-	if err := r.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	iqn = strings.ToLower(iqn)
+	list, err := index.Units(ctx, r, index.UnitHost, iqn)
+	if err != nil {
 		return nil, err
 	}
-	iqn = strings.ToLower(iqn)
 	var out []*v1alpha1.LogicalUnit
-	for i := range list.Items {
-		if list.Items[i].Status.Host(iqn) != nil {
-			out = append(out, &list.Items[i])
+	for i := range list {
+		if list[i].Status.Host(iqn) != nil {
+			out = append(out, &list[i])
 		}
 	}
 	return out, nil

@@ -70,7 +70,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	pairs := &v1alpha1.TargetPairList{}
-	if err := r.List(ctx, pairs); err != nil {
+	if err := r.List(ctx, pairs, client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, err
 	}
 	seen, silent := r.observe(ctx, h, pairs.Items)

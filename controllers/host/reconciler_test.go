@@ -26,6 +26,7 @@ import (
 	"github.com/gemel-storage/gemel/csi/hostobject"
 	"github.com/gemel-storage/gemel/internal/alua"
 	"github.com/gemel-storage/gemel/internal/testkit/envtest"
+	"github.com/gemel-storage/gemel/internal/testkit/indexed"
 )
 
 func TestMain(m *testing.M) { envtest.Main(m, "../../config/crd/bases") }
@@ -95,7 +96,7 @@ func TestWorkerAndOperatorWriteTheirPartsOfTheStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &pair{sessions: map[string]int{"a": 1, "b": 1}, asked: map[string]time.Time{"a": start, "b": start}}
-	r := &Reconciler{Client: own, Live: own, Targets: p, Events: events.NewFakeRecorder(100)}
+	r := &Reconciler{Client: indexed.Client(own), Live: own, Targets: p, Events: events.NewFakeRecorder(100)}
 	whole := []attach.Path{{Portal: portalA, Connected: true, State: alua.Optimized}, {Portal: portalB, Connected: true, State: alua.NonOptimized}}
 	lost := []attach.Path{{Portal: portalA, Connected: true}, {Portal: portalB, LastError: "no session"}}
 	paths := whole

@@ -6,12 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/finding"
+	"github.com/gemel-storage/gemel/controllers/index"
 	"github.com/gemel-storage/gemel/internal/hostprofile"
 )
 
@@ -59,16 +58,12 @@ func (p *pass) setAttachModes(ctx context.Context) {
 // host is the Host of an iSCSI name in lower case, from the cache: it must not be changed. nil: it
 // is not a worker.
 func (p *pass) host(ctx context.Context, iqn string) (*v1alpha1.Host, error) {
-	var list v1alpha1.HostList
-	if err := p.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	list, err := index.Hosts(ctx, p, iqn)
+	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	for i := range list.Items {
-		if strings.ToLower(list.Items[i].Spec.IQN) == iqn {
-			return &list.Items[i], nil
-		}
-	}
-	return nil, nil
+	first := slices.MinFunc(list, func(a, b v1alpha1.Host) int { return strings.Compare(a.Name, b.Name) })
+	return &first, nil
 }
 
 // wanted returns the access of a host according to the spec; the pair has IQNs in lower case.

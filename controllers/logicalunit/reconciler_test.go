@@ -25,6 +25,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/index"
 	"github.com/gemel-storage/gemel/controllers/internal/groups"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
@@ -175,7 +176,9 @@ func setup(t *testing.T, change func(*v1alpha1.LogicalUnit)) *fixture {
 	if change != nil {
 		change(lu)
 	}
-	f.c = fake.NewClientBuilder().WithScheme(s).WithIndex(&corev1.PersistentVolume{}, groups.VolumeIndex, groups.VolumeKeys).WithIndex(lu, groups.UnitIndex, groups.UnitKeys).WithStatusSubresource(lu).WithObjects(lu,
+	b := fake.NewClientBuilder().WithScheme(s)
+	index.Each(func(o client.Object, name string, keys client.IndexerFunc) { b = b.WithIndex(o, name, keys) })
+	f.c = b.WithIndex(&corev1.PersistentVolume{}, groups.VolumeIndex, groups.VolumeKeys).WithIndex(lu, groups.UnitIndex, groups.UnitKeys).WithStatusSubresource(lu).WithObjects(lu,
 		&v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.TargetPairSpec{Cluster: "c"}}).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 			f.writes++
@@ -343,6 +346,17 @@ func TestInformativeFieldsAreWrittenLazily(t *testing.T) {
 	f.look()
 	if f.writes != 3 {
 		t.Error("written although nothing has changed")
+	}
+	// The space of a LUN of 8 MiB that grows: a hundredth of the size is worth a write, and what
+	// was empty or becomes so.
+	for _, x := range []struct {
+		allocated uint64
+		writes    int
+	}{{8192, 3}, {4096 + 80<<10, 3}, {4096 + 84<<10, 4}, {84 << 10, 4}, {0, 5}, {4096, 6}} {
+		f.lun.AllocatedBytes = x.allocated
+		if lu, _, _ := f.look(); f.writes != x.writes || f.writes > 4 && lu.Status.Allocated.Value() != int64(x.allocated) {
+			t.Errorf("%d bytes: %d writes, want %d; %v", x.allocated, f.writes, x.writes, lu.Status.Allocated)
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
+	"github.com/gemel-storage/gemel/controllers/index"
 	"github.com/gemel-storage/gemel/controllers/internal/groups"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
@@ -70,9 +71,7 @@ func (r *Reconciler) unplacedLUNs(ctx context.Context, o client.Object) []reconc
 	if !ok {
 		return nil
 	}
-	return r.requestsFor(ctx, func(lu *v1alpha1.LogicalUnit) bool {
-		return lu.Spec.Placement == nil && lu.Spec.Cluster == pair.Spec.Cluster
-	})
+	return r.requestsFor(ctx, index.UnitUnplaced, pair.Spec.Cluster, func(*v1alpha1.LogicalUnit) bool { return true })
 }
 
 // movesChanged reports whether a pair names other moves than before.
@@ -112,7 +111,8 @@ func (r *Reconciler) lunsOfSecret(ctx context.Context, o client.Object) []reconc
 	if !ok {
 		return nil
 	}
-	return r.requestsFor(ctx, func(lu *v1alpha1.LogicalUnit) bool {
+	iqn = strings.ToLower(iqn)
+	return r.requestsFor(ctx, index.UnitHost, iqn, func(lu *v1alpha1.LogicalUnit) bool {
 		return lu.Spec.Placement != nil && lu.Spec.Placement.Pair == pair && hasHost(lu, iqn)
 	})
 }
@@ -125,7 +125,7 @@ func (r *Reconciler) lunsOfHost(ctx context.Context, o client.Object) []reconcil
 		return nil
 	}
 	iqn, profile := strings.ToLower(h.Spec.IQN), profileOf(h)
-	return r.requestsFor(ctx, func(lu *v1alpha1.LogicalUnit) bool {
+	return r.requestsFor(ctx, index.UnitHost, iqn, func(lu *v1alpha1.LogicalUnit) bool {
 		return hasHost(lu, iqn) && !slices.ContainsFunc(lu.Status.Hosts, func(m v1alpha1.HostMapping) bool {
 			return m.IQN == iqn && m.AttachMode == h.Spec.AttachMode && m.Profile == profile
 		})
@@ -135,14 +135,15 @@ func (r *Reconciler) lunsOfHost(ctx context.Context, o client.Object) []reconcil
 // hasHost reports whether the spec lists a host.
 func hasHost(lu *v1alpha1.LogicalUnit, iqn string) bool { return lu.Spec.Host(iqn) != nil }
 
-func (r *Reconciler) requestsFor(ctx context.Context, ok func(*v1alpha1.LogicalUnit) bool) (out []reconcile.Request) {
-	var list v1alpha1.LogicalUnitList
-	if r.List(ctx, &list, client.UnsafeDisableDeepCopy) != nil {
+// requestsFor are the LUNs with a value of an index for which ok is true.
+func (r *Reconciler) requestsFor(ctx context.Context, name, value string, ok func(*v1alpha1.LogicalUnit) bool) (out []reconcile.Request) {
+	list, err := index.Units(ctx, r, name, value)
+	if err != nil {
 		return nil // the periodic reconcile comes soon
 	}
-	for i := range list.Items {
-		if ok(&list.Items[i]) {
-			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
+	for i := range list {
+		if ok(&list[i]) {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: list[i].Name}})
 		}
 	}
 	return out

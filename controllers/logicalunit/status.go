@@ -110,10 +110,28 @@ func lazy(s *v1alpha1.LogicalUnitStatus) *v1alpha1.LogicalUnitStatus {
 	return c
 }
 
+// keepAllocated keeps the number of bytes that the status has while nothing else has changed and
+// they differ by less than 1% of the size: a cluster of ten thousand LUNs that are written to would
+// otherwise write ten thousand statuses a minute. From and to zero is always a change.
+func keepAllocated(old, now *v1alpha1.LogicalUnitStatus) {
+	if old.Allocated == nil || now.Allocated == nil || now.Size == nil || old.Allocated.IsZero() != now.Allocated.IsZero() {
+		return
+	}
+	d := now.Allocated.Value() - old.Allocated.Value()
+	if max(d, -d) >= now.Size.Value()/100 {
+		return
+	}
+	same := *now
+	if same.Allocated = old.Allocated; equality.Semantic.DeepEqual(*old, same) {
+		now.Allocated = old.Allocated
+	}
+}
+
 // updateStatus writes the status if it has changed, for lazy fields alone at most once per Lazy;
 // wait is the time until the next write is due.
 func (p *pass) updateStatus(ctx context.Context, next *v1alpha1.LogicalUnit) (wait time.Duration, err error) {
 	wait = p.requeueAfter()
+	keepAllocated(&p.lu.Status, &next.Status)
 	if equality.Semantic.DeepEqual(p.lu.Status, next.Status) {
 		return wait, nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/pki"
+	"github.com/gemel-storage/gemel/internal/testkit/indexed"
 )
 
 // The enrolment endpoint has a certificate that node plugins trust. Its authority is rotated like a
@@ -76,7 +77,7 @@ func TestCredentialsAreDeletedWithTheirHostAndPair(t *testing.T) {
 	w.run()
 	now := time.Now()
 	w.r.Now = func() time.Time { return now }
-	w.r.CHAP = &chap.Keeper{Client: w.r.Client, Live: w.r.Live, Namespace: w.r.Namespace}
+	w.r.CHAP = &chap.Keeper{Client: indexed.Client(w.r.Client), Live: w.r.Live, Namespace: w.r.Namespace}
 	w.step()
 	hosts := []*v1alpha1.Host{}
 	for _, n := range []string{"a", "b"} {

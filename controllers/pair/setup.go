@@ -17,10 +17,6 @@ import (
 
 // SetupWithManager registers the reconciler for changes of pairs, their clusters and their objects.
 func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
-	// Every reconcile lists the LogicalUnits of a pair: by index, not by reading all of them.
-	if err := m.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.LogicalUnit{}, v1alpha1.FieldPair, placedOn); err != nil {
-		return err
-	}
 	return ctrl.NewControllerManagedBy(m).
 		For(&v1alpha1.TargetPair{}).
 		Watches(&appsv1.StatefulSet{}, handler.EnqueueRequestsFromMapFunc(ofPair)).
@@ -30,14 +26,6 @@ func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Named("targetpair").
 		Complete(r)
-}
-
-// placedOn are the pairs of a LogicalUnit: one, unless it is a volume that is striped over several.
-func placedOn(o client.Object) []string {
-	if lu, ok := o.(*v1alpha1.LogicalUnit); ok {
-		return lu.Spec.Placement.Pairs()
-	}
-	return nil
 }
 
 // ofPair enqueues the pair that the label of an object names.

@@ -28,6 +28,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/groupsnapshot"
+	"github.com/gemel-storage/gemel/controllers/index"
 	"github.com/gemel-storage/gemel/controllers/logicalunit"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/controllers/snapshot"
@@ -153,6 +154,9 @@ func StartWith(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func
 	m, err := ctrl.NewManager(cfg, ctrl.Options{Scheme: Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}, GracefulShutdownTimeout: ptr.To(10 * time.Second),
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)}, Cache: secrets(e.Namespace)})
 	if err != nil {
+		return nil, err
+	}
+	if err := index.Add(ctx, m.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
 	o := &Operator{}
