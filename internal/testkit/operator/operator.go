@@ -156,6 +156,14 @@ func StartWith(ctx context.Context, cfg *rest.Config, p *harness.Pair, wrap func
 	if err != nil {
 		return nil, err
 	}
+	// An index needs the kinds that the API server knows, which it may fail to answer: a test may
+	// have just let it break a call off.
+	if err := harness.Wait(ctx, "the API server answers which kinds it knows", func() (bool, string) {
+		_, err := m.GetRESTMapper().RESTMapping(v1alpha1.GroupVersion.WithKind("LogicalUnit").GroupKind())
+		return err == nil, fmt.Sprint(err)
+	}); err != nil {
+		return nil, err
+	}
 	if err := index.Add(ctx, m.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
