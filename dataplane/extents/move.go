@@ -39,7 +39,13 @@ func (s *Spread) MoveLike(ctx context.Context, extent int64, to uint8, like func
 		return err
 	}
 	if err = s.copy(ctx, extent, mv); err == nil {
+		err = ctx.Err() // a flush of a busy disk lasts seconds, and a stop waits for the move
+	}
+	if err == nil {
 		err = s.images[to].Sync()
+	}
+	if err == nil {
+		err = ctx.Err() // that of the map lasts as long
 	}
 	if err == nil {
 		err = s.finish(extent, mv)

@@ -6,8 +6,8 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
-// mode is a LUN's mode page state; a LUN without one is as units are made.
-func (l *LUN) mode() scsi.ModeState {
+// ModeState is a LUN's mode page state; a LUN without one is as units are made.
+func (l *LUN) ModeState() scsi.ModeState {
 	if l.Mode != nil {
 		return *l.Mode
 	}
@@ -20,7 +20,7 @@ func (l *LUN) WriteThrough() bool { return l.Mode != nil && l.Mode.WriteThrough 
 
 // SetWriteThrough sets the write cache mode of a LUN that no host sees yet.
 func (l *LUN) SetWriteThrough(on bool) {
-	if m := l.mode(); m.WriteThrough != on {
+	if m := l.ModeState(); m.WriteThrough != on {
 		m = m.SetWriteThrough(on)
 		l.Mode = &m
 	}
@@ -102,7 +102,7 @@ func (s *State) modify(e *Modify) (out Outcome, fx Effect) {
 	}
 	n := s.touch(e.UUID, &fx)
 	if mode {
-		before := n.mode().Current
+		before := n.ModeState().Current
 		n.SetWriteThrough(*e.WriteThrough)
 		if n.Mode.Current != before {
 			fx.ModeLUN = e.UUID
@@ -120,7 +120,7 @@ func (s *State) applyMode(e *Mode) (out Outcome, fx Effect) {
 	if l == nil {
 		return failed("not_found", "LUN %s does not exist", e.UUID), fx
 	}
-	cur := l.mode()
+	cur := l.ModeState()
 	next, res, changed := scsi.ApplyModeSelect(cur, &e.Req)
 	if next != cur { // also when only what is saved differs: hosts see that after a reset
 		s.touch(e.UUID, &fx).Mode = &next

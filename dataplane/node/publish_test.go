@@ -12,6 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
+	"github.com/gemel-storage/gemel/dataplane/meta"
+	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
 )
 
 // After whatever entries, the tables are what they would be if they were made from the state.
@@ -91,4 +94,39 @@ func differ(have, want *tables) string {
 		}
 	}
 	return ""
+}
+
+// A unit says what the state says that was published last: a node that installs the state of the
+// other one may have had a change of its own that the other node was never told of.
+func TestUnitFollowsAStateWithoutItsChange(t *testing.T) {
+	p := newTestPair(t).startBoth()
+	id := uuid.NewString()
+	if err := p.makeLUN(id, mib); err != nil {
+		t.Fatal(err)
+	}
+	n := p.nodes[0]
+	n.md.mu.Lock()
+	defer n.md.mu.Unlock()
+	plain := n.md.state.LUNs[id]
+	changed := *plain
+	mode := scsi.DefaultMode(true)
+	mode.Current = scsi.ModeValues{DescSense: true, Protect: true}
+	changed.Mode, changed.PR, changed.Quarantine = &mode, &scsi.PRState{Generation: 7}, "it ended processes"
+	have := n.md.tables.Load()
+	for _, l := range []*meta.LUN{&changed, plain} {
+		e, err := n.entry(have, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.both(func(u *scsi.Unit) {
+			var generation uint32
+			if l.PR != nil {
+				generation = l.PR.Generation
+			}
+			if u.Mode() != l.ModeState() || u.PR().Generation != generation || u.Quarantined() != (l.Quarantine != "") {
+				t.Errorf("the unit has %+v, PR generation %d, quarantined %v; want %+v, %d, %v", u.Mode(), u.PR().Generation, u.Quarantined(), l.ModeState(), generation, l.Quarantine != "")
+			}
+		})
+		have = &tables{units: map[pair.LUNID]*unitEntry{e.id: e}}
+	}
 }

@@ -180,9 +180,9 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 		if u.PR() != l.PR {
 			u.SetPR(l.PR)
 		}
-		if l.Mode != nil {
-			u.SetMode(*l.Mode)
-		}
+		// Also when the LUN has none: a node that installs the state of the other one may have had
+		// a MODE SELECT that it could not tell the other node of.
+		u.SetMode(l.ModeState())
 	})
 	return e, nil
 }

@@ -154,7 +154,7 @@ func TestFreshSeeds(t *testing.T) {
 			fmt.Printf("seed %d (%s): %s\n", seed, r.Shape, v)
 		}
 		if len(r.Violations) > 0 {
-			t.Errorf("replay: go test ./dataplane/nodesim -run TestOneSeed -v -nodesim.seed %d", seed)
+			t.Errorf("replay, several times: go test ./dataplane/nodesim -run TestOneSeed -v -nodesim.seed %d -nodesim.shape %q -nodesim.members=%v", seed, r.Shape, *flagSpread)
 		}
 		if time.Since(said) > 10*time.Second {
 			said = time.Now()
