@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/index"
+	"github.com/gemel-storage/gemel/internal/testkit/indexed"
 )
 
 const (
@@ -37,12 +37,10 @@ func setup(t *testing.T, mode string, more ...client.Object) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{T: t}
-	b := fake.NewClientBuilder().WithScheme(s).WithObjects(append(more,
+	f.c = indexed.Client(fake.NewClientBuilder().WithScheme(s).WithObjects(append(more,
 		&v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1alpha1.StorageClusterSpec{Security: v1alpha1.Security{CHAP: mode}}},
 		&v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.TargetPairSpec{Cluster: "c"}},
-		&v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: v1alpha1.TargetPairSpec{Cluster: "c"}})...)
-	index.Each(func(o client.Object, name string, keys client.IndexerFunc) { b = b.WithIndex(o, name, keys) })
-	f.c = b.Build()
+		&v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: v1alpha1.TargetPairSpec{Cluster: "c"}})...).Build())
 	f.k = &Keeper{Client: f.c, Live: f.c, Namespace: "ns", Made: func(h *v1alpha1.Host, pair string) { f.made = append(f.made, h.Name+" "+pair) }}
 	return f
 }

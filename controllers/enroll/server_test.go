@@ -25,9 +25,9 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
-	"github.com/gemel-storage/gemel/controllers/index"
 	"github.com/gemel-storage/gemel/internal/enroll"
 	"github.com/gemel-storage/gemel/internal/pki"
+	"github.com/gemel-storage/gemel/internal/testkit/indexed"
 )
 
 const iqn = "iqn.2026-11.storage.gemel:node.a"
@@ -78,14 +78,12 @@ func setup(t *testing.T) *fixture {
 	f := &fixture{T: t, rec: events.NewFakeRecorder(100), reviewer: &reviewer{held: make(chan chan struct{})}}
 	mapped := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: "l"}, Spec: v1alpha1.LogicalUnitSpec{Placement: &v1alpha1.Placement{Pair: "p"}},
 		Status: v1alpha1.LogicalUnitStatus{Hosts: []v1alpha1.HostMapping{{IQN: iqn, CHAPUser: "u"}, {IQN: iqn + "b"}}}}
-	b := fake.NewClientBuilder().WithScheme(s).WithObjects(mapped,
+	f.c = indexed.Client(fake.NewClientBuilder().WithScheme(s).WithObjects(mapped,
 		&v1alpha1.StorageCluster{ObjectMeta: metav1.ObjectMeta{Name: "c"}},
 		&v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.TargetPairSpec{Cluster: "c"}},
 		&v1alpha1.TargetPair{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: v1alpha1.TargetPairSpec{Cluster: "c"}},
 		&v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1alpha1.HostSpec{IQN: strings.ToUpper(iqn)}},
-		&v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.HostSpec{IQN: iqn + "b"}})
-	index.Each(func(o client.Object, name string, keys client.IndexerFunc) { b = b.WithIndex(o, name, keys) })
-	f.c = b.Build()
+		&v1alpha1.Host{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.HostSpec{IQN: iqn + "b"}}).Build())
 	a, ca, err := pki.New("enroll", pki.AuthorityValidity)
 	if err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func unplaced(lu *v1alpha1.LogicalUnit) []string {
 	return []string{lu.Spec.Cluster}
 }
 
-// Each calls f with every index, for the builder of a client that tests use.
+// Each calls f with every index, for a client that tests use.
 func Each(f func(client.Object, string, client.IndexerFunc)) {
 	for _, x := range fields {
 		f(x.of(), x.name, x.keys)

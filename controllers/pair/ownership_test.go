@@ -8,12 +8,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
-	"github.com/gemel-storage/gemel/controllers/index"
+	"github.com/gemel-storage/gemel/internal/testkit/indexed"
 )
 
 // The status is that of the node that decides, with the last moves of both nodes, and keeps what it
@@ -26,9 +25,7 @@ func TestOwnershipInStatus(t *testing.T) {
 	p.Name = "p0"
 	lu := &v1alpha1.LogicalUnit{Spec: v1alpha1.LogicalUnitSpec{Placement: &v1alpha1.Placement{Pair: "p0", UUID: "u3"}}}
 	lu.Name = "lun-3"
-	b := fake.NewClientBuilder().WithScheme(s).WithObjects(lu)
-	index.Each(func(o client.Object, name string, keys client.IndexerFunc) { b = b.WithIndex(o, name, keys) })
-	c := b.Build()
+	c := indexed.Client(fake.NewClientBuilder().WithScheme(s).WithObjects(lu).Build())
 	r := &Reconciler{Client: c}
 	move := func(n int64) *targetv1.OwnershipMove {
 		return &targetv1.OwnershipMove{Lun: fmt.Sprintf("u%d", n), FromNode: "a", ToNode: "b", Reason: "FailBack", Text: "because", Time: &timestamppb.Timestamp{Seconds: n}}
