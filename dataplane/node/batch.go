@@ -45,7 +45,7 @@ func (b *batcher) add(n *Node, e *meta.Entry, raw []byte) <-chan proposalEnd {
 	b.waiting = append(b.waiting, x)
 	if !b.busy {
 		b.busy = true
-		n.run.wg.Go(func() { b.run(n) })
+		n.run.tasks.Go(taskPropose, func() { b.run(n) })
 	}
 	return x.end
 }

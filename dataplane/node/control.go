@@ -26,7 +26,7 @@ func (n *Node) serveControl(l net.Listener) (stop func()) {
 	}
 	s := control.NewServer(control.Config{Self: n.self, TargetIQN: n.cfg.TargetIQN(), Portals: n.cfg.portals(), Events: &n.seen.events,
 		TLS: certs, Done: n.run.ctx.Done()}, n)
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskServe, func() {
 		if err := s.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			n.log.Error("the control API stopped serving", "err", err)
 		}

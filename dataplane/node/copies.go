@@ -159,7 +159,7 @@ func (n *Node) runCopy(uuid string, born uint64) {
 	}
 	x.marked = true
 	n.copies.mu.Unlock()
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskCopy, func() {
 		begun := time.Now()
 		err := x.c.Run(n.run.ctx)
 		st := x.c.State()

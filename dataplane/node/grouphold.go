@@ -140,7 +140,7 @@ func (n *Node) holdGroupHere(ctx context.Context, r holdGroup, plan *groupPlan) 
 	if old != nil { // it has lapsed, or was of another coordinator
 		old.end()
 	}
-	n.run.wg.Go(func() { // the machine lets the commands continue by itself; this forgets the hold
+	n.run.tasks.Go(taskHold, func() { // the machine lets the commands continue by itself; this forgets the hold
 		if h.outlasts(n.run.ctx, r.TTL) {
 			n.unhold(h.holdName)
 		}
@@ -195,7 +195,7 @@ func (n *Node) tellOther(method string, what any) (told <-chan struct{}) {
 		close(c)
 		return c
 	}
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskHold, func() {
 		defer close(c)
 		ctx, cancel := context.WithTimeout(n.run.ctx, callTime)
 		defer cancel()
@@ -270,7 +270,7 @@ func (n *Node) fixGroupHere(name holdName) (*groupHold, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskHold, func() {
 		if h.outlasts(n.run.ctx, voidAfter) {
 			n.voidGroup(h)
 		}

@@ -36,7 +36,7 @@ func (n *Node) clearBits(x *pair.Action) {
 		return
 	}
 	e.bits.Clear(keep)
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskBits, func() {
 		if err := e.bits.Flush(); err != nil && n.run.ctx.Err() == nil {
 			n.log.Warn("write-intent bits", "lun", e.lun.UUID, "err", err) // the store has failed, or the LUN is gone
 		}

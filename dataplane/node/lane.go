@@ -16,8 +16,8 @@ import (
 // goroutines would only queue there. What may be in a lane is bounded where it comes from, by the
 // commands and copies that the owner has under way.
 type lane struct {
-	wg *sync.WaitGroup // of the node, which waits for it
-	do func([]change)  // changes that follow each other
+	tasks *tasks         // of the node, which waits for it
+	do    func([]change) // changes that follow each other
 
 	mu           sync.Mutex
 	queue, spare []change
@@ -101,13 +101,13 @@ func (l *lane) add(c change) {
 	idle := !l.running.Swap(true)
 	if l.runFn == nil {
 		l.runFn = func() {
-			defer l.wg.Done()
+			defer l.tasks.end(taskCommand)
 			l.run()
 		}
 	}
 	l.mu.Unlock()
 	if idle {
-		l.wg.Add(1)
+		l.tasks.begin(taskCommand)
 		go l.runFn()
 	}
 }
@@ -156,9 +156,9 @@ func (n *Node) change(a *actions, o *pair.Op, durable bool) {
 	}
 	switch {
 	case e != nil && durable && inlineOp(o.Cmd, false):
-		n.run.wg.Go(func() { n.writeDurable(e.file, o.Cmd.Data, o.Cmd.Off, &change{n: n, op: o}) })
+		n.run.tasks.Go(taskCommand, func() { n.writeDurable(e.file, o.Cmd.Data, o.Cmd.Off, &change{n: n, op: o}) })
 	case !inlineOp(o.Cmd, durable):
-		n.run.wg.Go(func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
+		n.run.tasks.Go(taskCommand, func() { n.storeDoneAsync(o, n.runOp(o, durable)) })
 	case a.at == onLink && len(o.Cmd.Data) <= atOnceMax && e != nil && e.lane.idle() && n.opAtOnce(o):
 		n.storeDone(a, o, scsi.OK)
 	case e != nil && !e.file.Prompt(o.Cmd.Off, o.Cmd.Len):
@@ -204,7 +204,7 @@ func (n *Node) applyHere(a *actions, msg *pair.Msg, durable bool) {
 		e.lane.add(change{n: n, msg: msg, link: link, file: f})
 	case durable && f != nil && msg.Type == pair.MsgMirror && msg.Kind == scsi.OpWrite && msg.Flags&pair.FlagRepair == 0 && len(msg.Data) <= inlineMax:
 		n.peer.applies.Add()
-		n.run.wg.Go(func() { n.writeDurable(f, msg.Data, msg.Off, &change{n: n, msg: msg, link: link}) })
+		n.run.tasks.Go(taskApply, func() { n.writeDurable(f, msg.Data, msg.Off, &change{n: n, msg: msg, link: link}) })
 	default:
 		n.async(func() { n.appliedAsync(link, msg, n.applyMsg(f, msg, durable)) })
 	}

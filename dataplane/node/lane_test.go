@@ -74,9 +74,10 @@ func TestSlowWriteHoldsNothingElseUp(t *testing.T) {
 // What is in a lane is done one at a time, in order, and its goroutine ends.
 func TestLaneKeepsOrder(t *testing.T) {
 	const adders, each = 4, 2000
-	var wg, add sync.WaitGroup
+	var tasks tasks
+	var add sync.WaitGroup
 	var order [adders][]uint64 // no lock: one at a time
-	l := &lane{wg: &wg, do: func(list []change) {
+	l := &lane{tasks: &tasks, do: func(list []change) {
 		for _, c := range list {
 			order[c.link] = append(order[c.link], c.msg.ID)
 		}
@@ -89,7 +90,7 @@ func TestLaneKeepsOrder(t *testing.T) {
 		})
 	}
 	add.Wait()
-	wg.Wait()
+	tasks.Wait()
 	for k := range order {
 		if len(order[k]) != each || !slices.IsSorted(order[k]) {
 			t.Errorf("of adder %d: %d, in order: %v", k, len(order[k]), slices.IsSorted(order[k]))

@@ -110,7 +110,7 @@ func (n *Node) logOut() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), logoutTime)
 	defer cancel()
 	out := make(chan struct{})
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskEnd, func() {
 		defer close(out)
 		if err := n.iscsi.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			n.log.Warn("iSCSI shutdown", "err", err)

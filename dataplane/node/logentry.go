@@ -108,7 +108,7 @@ func (n *Node) entryFiles(w *entryWork, s *meta.State) {
 				<-slots
 				// A slow disk may need longer than Dm for all of them, and a disk that hangs ends
 				// none. md.mu is held, for which what else the machine decides may wait.
-				n.run.wg.Go(func() { n.do(func(m *pair.Machine, now int64) { m.AppendMoves(now) }) })
+				n.run.tasks.Go(taskLog, func() { n.do(func(m *pair.Machine, now int64) { m.AppendMoves(now) }) })
 			})
 		}
 	}

@@ -22,7 +22,7 @@ const moveEvery = time.Second
 // removed, and commands end in their own time (R9).
 func (n *Node) moving() (over func()) {
 	end := make(chan struct{})
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskLog, func() {
 		t := time.NewTicker(moveEvery)
 		defer t.Stop()
 		for {

@@ -302,7 +302,7 @@ func (n *Node) serveMetrics(l net.Listener) (stop func()) {
 		serveProfiles(mux)
 	}
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskServe, func() {
 		if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
 			n.log.Error("the metrics endpoint stopped serving", "err", err)
 		}

@@ -121,7 +121,7 @@ type reports struct {
 type lifecycle struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
-	wg       sync.WaitGroup
+	tasks    tasks
 	lastTick atomic.Int64
 	stopping atomic.Bool
 	over     chan string            // why this run is over, once
@@ -258,7 +258,7 @@ func (n *Node) serveUntil(ctx context.Context) error {
 		n.store.Ending()
 		n.closeFiles()
 	}()
-	defer n.run.wg.Wait()
+	defer n.run.tasks.Wait()
 	defer n.run.cancel()
 	defer n.ends(stepWork)
 	var listeners []net.Listener
@@ -313,36 +313,36 @@ func (n *Node) serveUntil(ctx context.Context) error {
 		n.wall(m, now) // a step is one against what was seen before anything was confirmed
 		m.Start(now)
 	})
-	n.run.wg.Go(n.tickLoop)
+	n.run.tasks.Go(taskTick, n.tickLoop)
 	if f := n.peer.supervisor; f != nil {
-		n.run.wg.Go(func() { f.Run(n.run.ctx) })
+		n.run.tasks.Go(taskTick, func() { f.Run(n.run.ctx) })
 	}
 	n.tellOfCrash()
 	linkCtx, stopLink := context.WithCancel(n.run.ctx)
 	defer stopLink()
-	n.run.wg.Go(func() { _ = n.peer.link.Run(linkCtx) })
-	n.run.wg.Go(n.watchStore)
-	n.run.wg.Go(n.probeLoop)
-	n.run.wg.Go(n.chairLoop)
-	n.run.wg.Go(n.sealCopies)
-	n.run.wg.Go(n.arrangeLoop)
-	n.run.wg.Go(n.tierLoop)
-	n.run.wg.Go(n.recordQuarantines)
+	n.run.tasks.Go(taskTick, func() { _ = n.peer.link.Run(linkCtx) })
+	n.run.tasks.Go(taskWatch, n.watchStore)
+	n.run.tasks.Go(taskProbe, n.probeLoop)
+	n.run.tasks.Go(taskWatch, n.chairLoop)
+	n.run.tasks.Go(taskCopy, n.sealCopies)
+	n.run.tasks.Go(taskMove, n.arrangeLoop)
+	n.run.tasks.Go(taskTiers, n.tierLoop)
+	n.run.tasks.Go(taskWatch, n.recordQuarantines)
 	if !n.cfg.NoChecksums {
-		n.run.wg.Go(n.adoptLoop)
+		n.run.tasks.Go(taskChecksums, n.adoptLoop)
 	}
 	if r, ok := n.arb.(runner); ok {
-		n.run.wg.Go(func() { r.Run(n.run.ctx) })
+		n.run.tasks.Go(taskTick, func() { r.Run(n.run.ctx) })
 	}
 	if every := time.Duration(n.cfg.ScrubInterval); every > 0 {
-		n.run.wg.Go(func() { n.scrubLoop(every) })
+		n.run.tasks.Go(taskScrub, func() { n.scrubLoop(every) })
 	}
 	for _, a := range n.cfg.ISCSIListen {
 		l, err := listen("iscsi-listen", a)
 		if err != nil {
 			return err
 		}
-		n.run.wg.Go(func() {
+		n.run.tasks.Go(taskServe, func() {
 			if err := n.iscsi.Serve(n.run.ctx, l); err != nil && n.run.ctx.Err() == nil && !n.run.stopping.Load() {
 				n.log.Error("an iSCSI portal stopped serving", "addr", a, "err", err)
 			}

@@ -93,7 +93,7 @@ func (n *Node) request(link uint64, msg *pair.Msg) {
 		}
 		return
 	}
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskApply, func() {
 		ctx, cancel := context.WithTimeout(n.run.ctx, callTime)
 		defer cancel()
 		var req request

@@ -88,7 +88,7 @@ func (n *Node) Propose(u *scsi.Unit, nexus scsi.NexusID, change scsi.Change, don
 		return
 	}
 	c := n.proposeAsync(raw)
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskPropose, func() {
 		select {
 		case end := <-c:
 			done(end.outcome(func() error {
@@ -141,7 +141,7 @@ func (n *Node) Reset(u *scsi.Unit, scope scsi.ResetScope, by scsi.NexusID, done 
 		r.UUID = u.UUID()
 	}
 	c := n.proposeAsync((&meta.Entry{Reset: r}).Encode())
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskPropose, func() {
 		select {
 		case end := <-c:
 			done(end.res == scsi.OK && n.awaitEarlier() == nil)

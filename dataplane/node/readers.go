@@ -29,9 +29,9 @@ const (
 
 // readers are those of one backing volume. Reads begin in order of arrival.
 type readers struct {
-	wg      *sync.WaitGroup // of the node, which waits for them
-	disks   int             // how many places the volume has; 0 counts as 1
-	waiting atomic.Int32    // length of queue
+	tasks   *tasks       // of the node, which waits for them
+	disks   int          // how many places the volume has; 0 counts as 1
+	waiting atomic.Int32 // length of queue
 
 	mu    sync.Mutex
 	busy  int
@@ -61,7 +61,7 @@ func (r *readers) read(size int64, do func()) {
 	}
 	r.take(size)
 	r.mu.Unlock()
-	r.wg.Go(func() { r.work(x) })
+	r.tasks.Go(taskCommand, func() { r.work(x) })
 }
 
 func (r *readers) room(size int64) bool {
@@ -87,7 +87,7 @@ func (r *readers) work(x reading) {
 			return
 		}
 		for _, y := range more[1:] { // a long read has made room for several
-			r.wg.Go(func() { r.work(y) })
+			r.tasks.Go(taskCommand, func() { r.work(y) })
 		}
 		x = more[0]
 	}
@@ -118,7 +118,7 @@ func (r *readers) due() (out []reading) {
 func (n *Node) readersOf(v *store.BackingVolume) *readers {
 	r := n.io.readers[v]
 	if r == nil {
-		r = &readers{wg: &n.run.wg, disks: len(v.Places())}
+		r = &readers{tasks: &n.run.tasks, disks: len(v.Places())}
 		n.io.readers[v] = r
 	}
 	return r

@@ -2,15 +2,14 @@ package node
 
 import (
 	"slices"
-	"sync"
 	"testing"
 	"time"
 )
 
 func newReaders(t *testing.T) *readers {
-	var wg sync.WaitGroup
-	t.Cleanup(wg.Wait)
-	return &readers{wg: &wg}
+	var tasks tasks
+	t.Cleanup(tasks.Wait)
+	return &readers{tasks: &tasks}
 }
 
 func await[T any](t *testing.T, what string, c <-chan T) (x T) {
@@ -41,7 +40,7 @@ func TestReadersOfSeveralDisks(t *testing.T) {
 	for range n {
 		let <- struct{}{}
 	}
-	r.wg.Wait()
+	r.tasks.Wait()
 }
 
 // As many reads as the disk likes are under way, the rest waits in order, and who hands them over
@@ -79,7 +78,7 @@ func TestReadersAreBounded(t *testing.T) {
 	for range readersMax {
 		let <- struct{}{}
 	}
-	r.wg.Wait()
+	r.tasks.Wait()
 	if r.busy != 0 || r.bytes != 0 || r.next != 0 || len(r.queue) != 0 {
 		t.Errorf("left: %d reads, %d bytes, %d of %d in the queue", r.busy, r.bytes, r.next, len(r.queue))
 	}

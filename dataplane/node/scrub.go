@@ -233,7 +233,7 @@ func (n *Node) scrubHere(req scrubRequest) (r scrubReply, err error) {
 	case err != nil:
 		return scrubReply{}, err
 	case began:
-		n.run.wg.Go(func() { n.saveScrubs(); n.followScrub(r.Share.ID) })
+		n.run.tasks.Go(taskScrub, func() { n.saveScrubs(); n.followScrub(r.Share.ID) })
 	case req.ID == "":
 		return scrubReply{}, errScrubActive // as releases before expect it
 	default:

@@ -15,19 +15,19 @@ func (n *Node) slow(x pair.Action) {
 	k := n.peer.linkN.Load()
 	switch x.Kind {
 	case pair.ActProbe:
-		n.run.wg.Go(func() {
+		n.run.tasks.Go(taskProbe, func() {
 			if n.probeDisk(x.LUN) {
 				n.do(func(m *pair.Machine, now int64) { m.Probed(now, x.ID) })
 			}
 		})
 	case pair.ActFlush:
-		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.flush(x.Op.LUN, x.Durable)) })
+		n.run.tasks.Go(taskFlush, func() { n.storeDoneAsync(x.Op, n.flush(x.Op.LUN, x.Durable)) })
 	case pair.ActCompare:
-		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.compare(x.Op)) })
+		n.run.tasks.Go(taskCommand, func() { n.storeDoneAsync(x.Op, n.compare(x.Op)) })
 	case pair.ActRepairRead:
-		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.repairRead(x.Op)) })
+		n.run.tasks.Go(taskHeal, func() { n.storeDoneAsync(x.Op, n.repairRead(x.Op)) })
 	case pair.ActCopyRead:
-		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.copyRead(x.Op)) })
+		n.run.tasks.Go(taskResync, func() { n.storeDoneAsync(x.Op, n.copyRead(x.Op)) })
 	case pair.ActCopyFree:
 		n.io.buffers.put(x.Op.Buf)
 		x.Op.Buf = nil
@@ -49,9 +49,9 @@ func (n *Node) slow(x pair.Action) {
 	case pair.ActFetch:
 		n.async(func() { n.fetch(k, x.Msg) })
 	case pair.ActHeal:
-		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.heal(x.Op)) })
+		n.run.tasks.Go(taskHeal, func() { n.storeDoneAsync(x.Op, n.heal(x.Op)) })
 	case pair.ActAccept:
-		n.run.wg.Go(func() { n.storeDoneAsync(x.Op, n.accept(x.Op)) })
+		n.run.tasks.Go(taskHeal, func() { n.storeDoneAsync(x.Op, n.accept(x.Op)) })
 	case pair.ActFlushAll:
 		n.async(func() {
 			res := n.syncAll(x.Msg != nil)
@@ -65,7 +65,7 @@ func (n *Node) slow(x pair.Action) {
 			}
 		})
 	case pair.ActSaveEpoch:
-		n.run.wg.Go(func() {
+		n.run.tasks.Go(taskState, func() {
 			err := n.saveEpoch(x.Record, x.Durable, x.ID, x.State)
 			if err != nil {
 				n.log.Error("cannot save the epoch", "err", err)
@@ -73,25 +73,25 @@ func (n *Node) slow(x pair.Action) {
 			n.do(func(m *pair.Machine, now int64) { m.EpochSaved(now, x.Record.Epoch, err == nil) })
 		})
 	case pair.ActArbiterGet, pair.ActArbiterCAS:
-		n.run.wg.Go(func() { n.askArbiter(x) })
+		n.run.tasks.Go(taskTick, func() { n.askArbiter(x) })
 	case pair.ActAppend:
-		n.run.wg.Go(func() { n.append(x.Index, x.Meta, x.Joining) })
+		n.run.tasks.Go(taskLog, func() { n.append(x.Index, x.Meta, x.Joining) })
 	case pair.ActShow:
-		n.run.wg.Go(n.show)
+		n.run.tasks.Go(taskLog, n.show)
 	case pair.ActProposed:
 		n.proposalEnded(x)
 	case pair.ActInstall:
 		n.async(func() { n.install(k, x.Msg) })
 	case pair.ActExport:
-		n.run.wg.Go(n.export)
+		n.run.tasks.Go(taskResync, n.export)
 	case pair.ActResyncList:
-		n.run.wg.Go(n.listForResync)
+		n.run.tasks.Go(taskResync, n.listForResync)
 	case pair.ActTakeAll:
-		n.run.wg.Go(n.takeAll)
+		n.run.tasks.Go(taskPropose, n.takeAll)
 	case pair.ActIntend:
-		n.run.wg.Go(func() { n.intend(x.LUN, x.Regions) }) // of hosts' writes too; the machine keeps what waits for it in order
+		n.run.tasks.Go(taskBits, func() { n.intend(x.LUN, x.Regions) }) // of hosts' writes too; the machine keeps what waits for it in order
 	case pair.ActSaveState:
-		n.run.wg.Go(func() {
+		n.run.tasks.Go(taskState, func() {
 			err := n.saveState(x.ID, x.State)
 			if err != nil {
 				n.log.Error("cannot save the node's own state", "err", err)
@@ -101,7 +101,7 @@ func (n *Node) slow(x pair.Action) {
 	case pair.ActProve:
 		x.Alive.Ask(func() { n.do(func(m *pair.Machine, now int64) { m.Proved(now, x.Alive) }) })
 	case pair.ActMarkLost:
-		n.run.wg.Go(func() { n.markLost(x.Units) })
+		n.run.tasks.Go(taskPropose, func() { n.markLost(x.Units) })
 	case pair.ActDrain:
 		n.killGathering(x.Host, x.LUN)
 		n.iscsi.DrainHost(x.Host, func() { n.do(func(m *pair.Machine, now int64) { m.Drained(now, x.ID) }) })
@@ -119,9 +119,9 @@ func (n *Node) slow(x pair.Action) {
 		n.event("pair", x.Text)
 		n.waits.standing.changed()
 	case pair.ActDropHosts:
-		n.run.wg.Go(func() { n.iscsi.DropConnections(x.Text) })
+		n.run.tasks.Go(taskEnd, func() { n.iscsi.DropConnections(x.Text) })
 	case pair.ActProveHosts:
-		n.run.wg.Go(func() { n.iscsi.DropSilent(x.Text) })
+		n.run.tasks.Go(taskEnd, func() { n.iscsi.DropSilent(x.Text) })
 	case pair.ActDropLink:
 		n.peer.link.Break(x.Text)
 	}
@@ -130,7 +130,7 @@ func (n *Node) slow(x pair.Action) {
 // async is work for the peer, which has to end before the next link begins (R4).
 func (n *Node) async(f func()) {
 	n.peer.applies.Add()
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskApply, func() {
 		defer n.peer.applies.Done()
 		f()
 	})

@@ -81,7 +81,7 @@ func (n *Node) stepDown() {
 // the arbiter can be reached. What is over then does not wait any longer.
 func (n *Node) giveAway(ctx context.Context) error {
 	end := make(chan error, 1)
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskEnd, func() {
 		_, _, err := n.evacuate(ctx, n.self.Peer())
 		end <- err
 	})
@@ -125,5 +125,5 @@ func (n *Node) unended() string {
 			sessions++
 		}
 	}
-	return fmt.Sprintf("%s: %d sessions have not ended; commands waiting: %s", step, sessions, waiting(n.Waiting()))
+	return fmt.Sprintf("%s: %d sessions have not ended; commands waiting: %s; tasks that have not ended: %s", step, sessions, waiting(n.Waiting()), &n.run.tasks)
 }

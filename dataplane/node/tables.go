@@ -118,7 +118,7 @@ func (n *Node) closeFiles() {
 // closeLater closes a file that the tables no longer name, after everyone that found it there is
 // done with it.
 func (n *Node) closeLater(f func() error) {
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskClose, func() {
 		select {
 		case <-time.After(10 * time.Second):
 		case <-n.run.ctx.Done():
@@ -165,7 +165,7 @@ func (n *Node) entry(old *tables, l *meta.LUN) (*unitEntry, error) {
 		doubts(e.file, e.bits)
 		e.behind, e.counts, e.hosts, e.series, e.warmth = new(atomic.Bool), new(count.LUN), new(count.Hosts), new(atomic.Bool), new(warmth)
 		e.tier = n.tiers.use(v, l.Size)
-		e.readers, e.lane = n.readersOf(v), &lane{wg: &n.run.wg, do: doChanges}
+		e.readers, e.lane = n.readersOf(v), &lane{tasks: &n.run.tasks, do: doChanges}
 		med := &medium{n: n, id: id}
 		if e.rw, err = scsi.NewUnit(cfg, med); err == nil {
 			e.ro, err = scsi.NewUnit(roCfg, med)

@@ -76,7 +76,7 @@ func (f *flushAhead) look(n *Node, silent bool) {
 		return
 	}
 	f.begun = true
-	n.run.wg.Go(func() {
+	n.run.tasks.Go(taskFlush, func() {
 		defer f.busy.Store(false)
 		n.syncAll(false) // a failure is the store's, and known to it
 	})
