@@ -11,9 +11,9 @@ import (
 	"github.com/gemel-storage/gemel/dataplane/work"
 )
 
-// disk is the disk of one node. The files are real ones, in memory; what is simulated is how long
-// the disk takes, and that it fails. It writes with a bandwidth: a flush takes as long as there is
-// dirty data.
+// disk is the disk of one node, or the disks: each member of its backing volume is one, all of the
+// same make. The files are real ones, in memory; what is simulated is how long a disk takes, and
+// that it fails. It writes with a bandwidth: a flush takes as long as there is dirty data.
 type disk struct {
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -21,7 +21,7 @@ type disk struct {
 	hit   float64                // of reads, how many the page cache answers
 	cold  func(path string) bool // files of which it answers none
 	held  time.Duration          // how long a write into the page cache of one of those takes: the file is locked
-	busy  time.Time              // when the disk has done what it was asked for so far: it begins a new request then
+	busy  map[string]time.Time   // by member: when that disk has done what it was asked for so far; it begins a new request then
 	work  work.Disk              // what it has done, as the kernel counts it
 	last  time.Time              // until when the requests so far keep it at work
 	dirty map[string]int64
@@ -36,10 +36,14 @@ type speed struct {
 	bandwidth   float64       // bytes a second
 }
 
+// punched is what a flush has to write of a hole that was punched, in bytes: the filesystem's record
+// of it.
+const punched = 4096
+
 var usualSpeed = speed{read: time.Millisecond, flush: time.Millisecond, bandwidth: 400e6}
 
 func newDisk(seed uint64) *disk {
-	return &disk{rng: rand.New(rand.NewPCG(seed, 7)), speed: usualSpeed, hit: 0.7, dirty: map[string]int64{}, fail: map[string]int{}, seen: map[string]int{}}
+	return &disk{rng: rand.New(rand.NewPCG(seed, 7)), speed: usualSpeed, hit: 0.7, dirty: map[string]int64{}, busy: map[string]time.Time{}, fail: map[string]int{}, seen: map[string]int{}}
 }
 
 // set changes how the disk is.
@@ -49,11 +53,24 @@ func (d *disk) set(f func(*disk)) {
 	f(d)
 }
 
+// memberOf is the member that a path is in, "" for what is beside the node's state.
+func memberOf(path string) string {
+	for _, m := range memberNames {
+		if strings.Contains("/"+path, "/"+m+"/") {
+			return m
+		}
+	}
+	return ""
+}
+
 // stick makes the disk do nothing for a time.
 func (d *disk) stick(t time.Duration) {
 	d.set(func(d *disk) {
-		if until := time.Now().Add(t); until.After(d.busy) {
-			d.busy = until
+		until := time.Now().Add(t)
+		for _, m := range append([]string{""}, memberNames...) {
+			if until.After(d.busy[m]) {
+				d.busy[m] = until
+			}
 		}
 	})
 }
@@ -62,7 +79,12 @@ func (d *disk) stick(t time.Duration) {
 func (d *disk) hangs() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return time.Since(d.busy) < time.Second
+	for _, until := range d.busy {
+		if time.Since(until) < time.Second {
+			return true
+		}
+	}
+	return false
 }
 
 // do carries out one operation of the store, which continues when it returns.
@@ -91,6 +113,9 @@ func (d *disk) do(op, path string, length int64) error {
 		}
 		bytes, latency = length, d.speed.read
 	case store.FaultWrite, store.FaultDiscard:
+		if op == store.FaultDiscard {
+			length = punched
+		}
 		d.dirty[path] += length // into the page cache
 		held := d.held
 		if d.cold == nil || !d.cold(path) {
@@ -113,12 +138,13 @@ func (d *disk) do(op, path string, length int64) error {
 		latency = d.speed.flush
 	}
 	now := time.Now()
-	at := d.busy
+	m := memberOf(path)
+	at := d.busy[m]
 	if at.Before(now) {
 		at = now
 	}
 	at = at.Add(time.Duration(float64(bytes) / d.speed.bandwidth * float64(time.Second)))
-	d.busy = at
+	d.busy[m] = at
 	at = at.Add(latency/2 + time.Duration(d.rng.Int64N(int64(latency))))
 	d.account(op, now, at)
 	d.mu.Unlock()
