@@ -325,6 +325,8 @@ const (
 	thenAdmit                // source: the joiner's store is the counterpart now; then the arbiter is asked
 	thenJoined               // joiner: the copy is complete; then it notifies the source
 	thenClaim                // it is on record that acknowledged writes may be lost; then the arbiter is asked
+
+	afterSaves
 )
 
 type saveWait struct {
@@ -338,11 +340,14 @@ func (m *Machine) saveState(why afterSave) { m.saveStateFor(why, nil) }
 
 func (m *Machine) saveStateFor(why afterSave, msg *Msg) {
 	m.saved.stateID++
+	m.saved.last[why] = m.saved.stateID
 	m.saved.waits = append(m.saved.waits, saveWait{m.saved.stateID, why, msg, m.link.number})
 	m.act(Action{Kind: ActSaveState, ID: m.saved.stateID, State: m.saved.state})
 }
 
-// StateSaved reports ActSaveState number id, and with it every lower one.
+// StateSaved reports ActSaveState number id, and with it every lower one. A disk may take so long
+// that what waited for a save has been given up and the same has begun again, with a save of its
+// own: the end of the earlier save says nothing of what the later one records.
 func (m *Machine) StateSaved(now int64, id uint64, ok bool) {
 	if !ok {
 		m.StoreFailed(now, "saving the node's own state")
@@ -351,6 +356,9 @@ func (m *Machine) StateSaved(now int64, id uint64, ok bool) {
 	for len(m.saved.waits) > 0 && m.saved.waits[0].id <= id {
 		w := m.saved.waits[0]
 		m.saved.waits = m.saved.waits[1:]
+		if w.id != m.saved.last[w.why] {
+			continue
+		}
 		switch w.why {
 		case thenFollow:
 			m.followSaved(now)

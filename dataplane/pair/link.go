@@ -30,6 +30,7 @@ type leaseState struct {
 	until      int64
 	graceUntil int64 // a handshake after a lapse: until then the lapse is forgiven
 	graced     bool  // forgiven once since the last answer to a heartbeat
+	met        bool  // a two-way handshake under this record, on this link or an older one
 	answered   int64 // last heartbeat answer given
 	heard      int64 // last heartbeat or answer received
 	nextBeat   int64
@@ -314,7 +315,7 @@ func (m *Machine) onPairedSync(now int64, in *SyncInfo, echo uint64, joins bool)
 // agree starts the service under this record on this link: what was in flight is sent again (it is
 // idempotent under the locks that are still held), and heartbeats are exchanged at once.
 func (m *Machine) agree(now int64) {
-	m.link.agreed = true
+	m.link.agreed, m.lease.met = true, true
 	if now >= m.lease.until && !m.lease.graced {
 		// Heartbeats get one lease to bring the lease back. Only one: if the handshake comes
 		// through and they do not, the exclude has to take its course.
@@ -357,6 +358,9 @@ func (m *Machine) tickLink(now int64) {
 	}
 	if now > m.silentFrom() {
 		m.Stats.LeaseLapses++
+		if m.peerEnters() && now-m.lease.heard <= int64(m.cfg.Lease) {
+			m.peerFailed(now) // else it would be readmitted at once, and hosts would wait for it again
+		}
 		m.exclude(now, "the peer is silent", false, m.politeness())
 		// Silence may be our own: then hosts hear nothing either, and are about to continue
 		// elsewhere. A host that answers has not given its session up, and keeps it: a session that

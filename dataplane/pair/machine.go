@@ -115,6 +115,7 @@ type durable struct {
 	state   State  // durable with the highest number saved
 	stateID uint64 // of the last save that was begun
 	waits   []saveWait
+	last    [afterSaves]uint64 // the last save, by what waits for it
 }
 
 // Stats are counters since the start of the process.

@@ -207,7 +207,8 @@ func (m *Machine) enter(now int64) {
 			return
 		}
 		m.setPhase(now, Paired, "")
-		m.link.agreed, m.lease.until, m.renewing = false, 0, false
+		m.link.agreed, m.renewing = false, false
+		m.lease.met, m.lease.graced, m.lease.until, m.lease.graceUntil = false, false, 0, 0 // nothing of an earlier record counts
 		m.basis()
 		m.resyncAdmitted(now)
 	case mine:

@@ -183,6 +183,32 @@ func TestResyncThatStops(t *testing.T) {
 	r.ended(w, scsi.OK)
 }
 
+// The end of a save counts only for what the save recorded: one that a slow disk has ended after its
+// resync stopped does not let the next resync ask the arbiter.
+func TestEndOfAnEarlierSaveIsNotThatOfALaterOne(t *testing.T) {
+	r := joining(t)
+	r.copied()
+	r.recv(&Msg{Type: MsgFlushAllAck, Aux: 0})
+	first := r.next(ActSaveState)
+	r.m.LinkDown(r.now, r.m.link.number, false)
+	r.linkUp()
+	r.pass(2 * lease)
+	r.queue = nil
+	r.sync(r.joiner())
+	r.next(ActExport)
+	r.m.SendMeta(r.now, 0, nil, nil, r.objects())
+	r.recv(&Msg{Type: MsgMetaAck})
+	r.next(ActResyncList) // everything was copied before
+	r.m.ResyncObjects(r.now, r.objects())
+	r.sent(MsgFlushAll)
+	r.recv(&Msg{Type: MsgFlushAllAck, Aux: 0})
+	second := r.next(ActSaveState)
+	r.m.StateSaved(r.now, first.ID, true)
+	r.none(ActArbiterCAS)
+	r.m.StateSaved(r.now, second.ID, true)
+	r.cas()
+}
+
 func TestJoinerInstallsAfterItsOwnWork(t *testing.T) {
 	r := paired(t, B)
 	r.recv(&Msg{Type: MsgMirror, Kind: scsi.OpWrite, Seq: 1, ID: 4, LUN: lun1, Len: 512, Data: make([]byte, 512)})

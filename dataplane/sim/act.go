@@ -39,6 +39,7 @@ func (h *host) carryOut(x *pair.Action) {
 	case pair.ActApply:
 		h.apply(x.Msg, x.Durable)
 	case pair.ActFetch:
+		h.w.asked(x.Msg.LUN, x.Msg.Off)
 		h.fetch(x.Msg)
 	case pair.ActHeal:
 		h.healBlock(x.Op)
@@ -89,10 +90,10 @@ func (h *host) carryOutRare(x pair.Action) {
 		e := x.Record.Epoch
 		rec, acts, life, id := *x.Record, x.Durable, x.State, x.ID
 		if h.broken {
-			h.later(200*us, 10*ms, func(func() bool) {}, func() { m.EpochSaved(h.clock(), e, false) })
+			h.saving(func() {}, func() { m.EpochSaved(h.clock(), e, false) })
 			return
 		}
-		h.later(200*us, 10*ms, func(func() bool) {
+		h.saving(func() {
 			h.saveState(id, life)
 			if e < h.disk.epoch {
 				return
@@ -143,7 +144,7 @@ func (h *host) carryOutRare(x pair.Action) {
 		}
 	case pair.ActSaveState:
 		id, life, ok := x.ID, x.State, !h.broken
-		h.later(200*us, 10*ms, func(func() bool) {
+		h.saving(func() {
 			if ok {
 				h.saveState(id, life)
 			}

@@ -29,7 +29,7 @@ func (w *world) planFaults() {
 		n = 0
 	}
 	for _, k := range w.onRequest() {
-		if slices.Contains(w.cfg.With, k.name) || w.busy() && (k.name == overloadName || k.name == stopName) || w.remote() && k.name == farName || w.beside() && k.name == besideName || w.supervised() && k.name == supervisedName {
+		if slices.Contains(w.cfg.With, k.name) || w.busy() && (k.name == overloadName || k.name == stopName) || w.remote() && k.name == farName || w.beside() && k.name == besideName || w.supervised() && k.name == supervisedName || w.sluggish() && k.name == slowSavesName {
 			kinds = slices.Insert(kinds, n, k)
 			n++
 		}
@@ -194,6 +194,7 @@ func (w *world) onRequest() []fault {
 		{stopName, w.bothStop},
 		{farName, w.goFar},
 		{besideName, w.leaveOne},
+		{slowSavesName, w.slowSaves},
 		{supervisedName, func() bool { return w.crash(w.any(), false) }},
 		{"forced while the other serves", func() bool { return w.part(w.forceOther) }},
 		{"arbiter set back while one is alone", func() bool { return w.part(w.setBack) }},

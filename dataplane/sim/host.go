@@ -27,6 +27,7 @@ type host struct {
 	linkN  uint64
 
 	slow    int64 // added to every disk operation
+	saves   saveTime
 	load    backlog
 	stopped int64         // the disk answers nothing before
 	entry   *entryWork    // of the log, under way
@@ -81,7 +82,7 @@ type host struct {
 }
 
 func newHost(w *world, id pair.Node) *host {
-	return &host{w: w, id: id, disk: w.newDisk(id), harmed: -1,
+	return &host{w: w, id: id, disk: w.newDisk(id), harmed: -1, saves: usualSave,
 		rate: 1 + (w.rnd.Float64()-0.5)*0.008, offset: w.rnd.Int64N(1000 * s)}
 }
 

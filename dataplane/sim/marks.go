@@ -70,6 +70,7 @@ const (
 	markThereAndBack
 	markOldTestimony
 	markRestoredYoung
+	markSlowSave
 	markFlip
 	markScrubbed
 	markOver
@@ -106,7 +107,8 @@ var markNames = [marks]string{
 	markRedone: "forwarded command taken back and executed", markKnownByMirror: "forwarded write known by its mirror frame",
 	markOver: "process: ended without a stop", markOverAgain: "process: ended soon after it was started again",
 	markForced: "record: force", markOldTestimony: "a testimony comes while the next process of the node serves", markThereAndBack: "back at its owner during the flush of an earlier checkpoint", markRestoredYoung: "old copy of a disk restored, of the present epoch or the one before",
-	markFlip: "a block changes behind a node's back", markScrubbed: "scrub compared everything",
+	markSlowSave: "a node's own state takes longer than a lease to become durable",
+	markFlip:     "a block changes behind a node's back", markScrubbed: "scrub compared everything",
 	markUnansweredLone: "a lone member whose record is gone serves, for the arbiter does not answer it",
 	markGhostServes:    "a process serves on after its disk has gone",
 	markDamage:         "a block changes under load", markHealed: "a damaged block is healed",

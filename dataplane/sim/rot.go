@@ -140,12 +140,47 @@ func (w *world) vouches() {
 	}
 }
 
-// askedWithin is how long it may take from the question to a joiner to the second look, which is
-// what is copied.
+// looked is when blocks of a region that is copied were looked at, and when they had been when a
+// joiner was asked for one of them. What is copied is what a look after the answer finds; a process
+// that is stopped, or a slow disk, may take its time for that.
+type looked struct{ last, asked int64 }
+
+// askedWithin is how long it may take between two looks where no joiner was asked.
 const askedWithin = 100 * ms
 
+// looksAt notes a look at a source.
+func (w *world) looksAt(l pair.LUNID, off int64) {
+	if w.shape.lone {
+		x := w.lookedAt[w.regionOf(int(l[0])-1, int(off/blockSize))]
+		x.last = w.now
+		w.noteLook(l, off, x)
+	}
+}
+
+// asked notes that a joiner is asked for a block.
+func (w *world) asked(l pair.LUNID, off int64) {
+	if w.shape.lone {
+		x := w.lookedAt[w.regionOf(int(l[0])-1, int(off/blockSize))]
+		x.asked = x.last
+		w.noteLook(l, off, x)
+	}
+}
+
+func (w *world) noteLook(l pair.LUNID, off int64, x looked) {
+	if w.lookedAt == nil {
+		w.lookedAt = map[[2]int]looked{}
+	}
+	w.lookedAt[w.regionOf(int(l[0])-1, int(off/blockSize))] = x
+}
+
+// regionOf is the region of a block of an object. No copy is of blocks of two.
+func (w *world) regionOf(object, block int) [2]int {
+	return [2]int{object, block / int(w.shape.region)}
+}
+
 // givenUp judges what is marked as lost at a joiner: the joiner must not have what the checksums of
-// the source say that the blocks were. What rots after the joiner was asked is excused.
+// the source say that the blocks were. What rots after the look for which the joiner was asked is
+// excused.
 func (h *host) givenUp(l pair.LUNID, bad []scsi.Range) {
 	source := h.w.nodes[h.id.Peer()]
 	if source.m == nil || !source.disk.promised(int(l[0])-1) || source.disk.suspect() || h.disk.suspect() || h.sick {
@@ -154,7 +189,9 @@ func (h *host) givenUp(l pair.LUNID, bad []scsi.Range) {
 	for _, r := range bad {
 		from, to := h.disk.groups(r.Off, r.Len)
 		for g := from; g < to; g++ {
-			if h.w.now-h.w.rotten[[2]int{int(l[0]) - 1, g}] < askedWithin {
+			rotten := h.w.rotten[[2]int{int(l[0]) - 1, g}]
+			asked := h.w.lookedAt[h.w.regionOf(int(l[0])-1, g*h.w.shape.group)].asked
+			if h.w.now-rotten < askedWithin || asked > 0 && asked <= rotten {
 				continue
 			}
 			if c := &source.disk.sums[l[0]-1][g]; !c.doubt && c.mem.kind == sumOf && c.mem == h.disk.content(int(l[0])-1, g) {

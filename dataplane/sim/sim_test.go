@@ -97,6 +97,7 @@ func TestRequestedFaults(t *testing.T) {
 		{"log hangs", nil},
 		{thereAndBackName, []mark{markThereAndBack}},
 		{supervisedName, []mark{markOldTestimony}},
+		{slowSavesName, []mark{markSlowSave}},
 		{"owner dies after its partner has refused a write", nil},
 		{"snapshot during a transfer", []mark{markSnapshot, markInstant}},
 		{"snapshot while joining", []mark{markSnapshot, markSnapVoid, markInstant}},

@@ -353,6 +353,7 @@ func (h *host) readBack(o *pair.Op, repair bool) {
 		if h.judge(o.Bad, o.LUN); repair {
 			return
 		}
+		h.w.looksAt(o.LUN, off)
 		hole = hole && len(o.Bad) == 0
 		o.Sum, o.Hole = nil, hole
 		if !hole {

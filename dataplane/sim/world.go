@@ -84,6 +84,7 @@ type world struct {
 	damagedAt int64               // the last one under load
 	away      []func()            // put lost files back
 	rotten    map[[2]int]int64    // groups of LUNs that have been damaged at either node
+	lookedAt  map[[2]int]looked   // regions that were copied
 	ids       int                 // stores made
 	instants  map[uint64]instant  // of snapshots, by Born
 	contents  map[uint64][]uint64 // of those that were committed
