@@ -208,7 +208,8 @@ func (h *host) install(msg *pair.Msg) {
 		m.Installed(h.clock(), link, state.Index, h.units(), h.incomplete(), res)
 	})
 	h.installed, h.flushedAll = h.w.now, 0
-	h.later(ms, 20*ms, func(func() bool) { h.replaceMeta(state.clone()) }, func() { done(scsi.OK) })
+	lo, hi := h.installTime()
+	h.later(lo, hi, func(func() bool) { h.replaceMeta(state.clone()) }, func() { done(scsi.OK) })
 }
 
 // entry is a log entry of the simulation: a change of ownership, hosts that are to get the error of

@@ -2,8 +2,8 @@ package sim
 
 import "slices"
 
-// A disk may need longer than a lease to make a node's own state durable: it is busy with the data
-// of hosts. From then on that holds until the end of the history, also when all faults are over:
+// A disk may need longer than a lease to make a node's own state durable, or the metadata that a
+// source has sent: it is busy with the data of hosts. From then on that holds until the end of the history, also when all faults are over:
 // that a node takes long to act on a record must not keep the two from being members.
 
 const slowSavesName = "slow saves"
@@ -44,4 +44,12 @@ func (h *host) saving(effect, done func()) {
 		}
 		done()
 	})
+}
+
+// installTime is between which bounds an installation takes.
+func (h *host) installTime() (lo, hi int64) {
+	if h.saves == usualSave {
+		return ms, 20 * ms
+	}
+	return h.saves.least, h.saves.most
 }
