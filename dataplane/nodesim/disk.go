@@ -112,7 +112,7 @@ func (d *disk) do(op, path string, length int64) error {
 			return nil
 		}
 		bytes, latency = length, d.speed.read
-	case store.FaultWrite, store.FaultDiscard:
+	case store.FaultWrite, store.FaultSums, store.FaultDiscard:
 		if op == store.FaultDiscard {
 			length = punched
 		}
@@ -126,7 +126,7 @@ func (d *disk) do(op, path string, length int64) error {
 			time.Sleep(held)
 		}
 		return nil
-	case store.FaultSync:
+	case store.FaultSync, store.FaultSumsSync:
 		bytes, latency = d.dirty[path], d.speed.flush
 		delete(d.dirty, path)
 	case store.FaultWriteback:

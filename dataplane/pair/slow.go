@@ -37,7 +37,8 @@ func (m *Machine) peerDone(now int64, o *Op) {
 	o.peerTook = max(now-o.since, 1)
 }
 
-// look judges one op.
+// look judges one op. For the flush of a checkpoint no host waits, and its steps may take long one
+// after the other, so it counts only where nothing else gets on either.
 func (m *Machine) look(now int64, o *Op, l *lateness) {
 	age, limit, p := now-o.since, int64(m.cfg.MirrorMax), m.pacer(o.unit)
 	if age <= limit/2 {
@@ -45,14 +46,14 @@ func (m *Machine) look(now int64, o *Op, l *lateness) {
 	}
 	self := func() {
 		if age > limit {
-			l.self = l.self || now-p.selfAt > limit || o.peerTook > 0 && o.peerTook < age/4
+			l.self = l.self || now-p.selfAt > limit || !o.ckpt && o.peerTook > 0 && o.peerTook < age/4
 			l.at(m, o.unit)
 		}
 	}
 	peer := func() {
 		l.slow = l.slow || now-p.peerAt > limit/2
 		if age > limit && !l.peer {
-			l.peer = now-p.peerAt > limit || age > 3*limit || m.phase == Alone // a resync that is stopped begins again
+			l.peer = now-p.peerAt > limit || !o.ckpt && age > 3*limit || m.phase == Alone // a resync that is stopped begins again
 			l.at(m, o.unit)
 		}
 	}

@@ -103,6 +103,36 @@ func TestSlowerNodeLeaves(t *testing.T) {
 	}
 }
 
+// For the flush of a checkpoint no host waits: it may take as long as it likes as long as the store
+// does other things meanwhile, on either node.
+func TestCheckpointThatTakesLong(t *testing.T) {
+	for _, atPeer := range []bool{false, true} {
+		r := paired(t, A)
+		r.m.ckptBegin(r.now, r.m.units[lun1], false)
+		flush := r.next(ActFlush).Op
+		asked := r.sent(MsgFlush)
+		r.pass(20 * ms)
+		if atPeer {
+			r.m.StoreDone(r.now, flush, scsi.OK)
+		} else {
+			r.recv(&Msg{Type: MsgFlushAck, ID: asked.ID, Result: scsi.OK})
+		}
+		for n := range int64(8) {
+			o := r.submit(r.op(scsi.OpWrite, n*512, 512))
+			r.mirrorAck(r.sent(MsgMirror), scsi.OK)
+			x := r.next(ActStore)
+			if r.passingWell(2000*ms, r.gone) {
+				t.Fatalf("at the peer %v: %q, excluding %v", atPeer, r.m.leave.why, r.m.excl.active)
+			}
+			r.m.StoreDone(r.now, x.Op, scsi.OK)
+			r.ended(o, scsi.OK)
+		}
+		if !r.passingWell(2*int64(r.m.cfg.MirrorMax), r.gone) {
+			t.Fatalf("at the peer %v: both stay although nothing is done there", atPeer)
+		}
+	}
+}
+
 // A peer that gets on is waited for, but not for ever.
 func TestPeerThatLetsAWriteWait(t *testing.T) {
 	r := paired(t, A)
