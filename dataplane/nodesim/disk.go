@@ -36,9 +36,9 @@ type speed struct {
 	bandwidth   float64       // bytes a second
 }
 
-// punched is what a flush has to write of a hole that was punched, in bytes: the filesystem's record
-// of it.
-const punched = 4096
+// oneBlock is what a flush has to write, in bytes, of checksums, which come in blocks, and of a hole
+// that was punched: the filesystem's record of it.
+const oneBlock = 4096
 
 var usualSpeed = speed{read: time.Millisecond, flush: time.Millisecond, bandwidth: 400e6}
 
@@ -113,8 +113,8 @@ func (d *disk) do(op, path string, length int64) error {
 		}
 		bytes, latency = length, d.speed.read
 	case store.FaultWrite, store.FaultSums, store.FaultDiscard:
-		if op == store.FaultDiscard {
-			length = punched
+		if op != store.FaultWrite {
+			length = oneBlock
 		}
 		d.dirty[path] += length // into the page cache
 		held := d.held
