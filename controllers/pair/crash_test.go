@@ -238,6 +238,7 @@ func (w *world) crash(t *testing.T, sc *scene, landed bool) {
 			return err
 		}
 		crashes++
+		s.ops[0].memory = memory{} // the next process knows nothing of what this one has applied
 		if now := s.versions(); now != was {
 			was = now // the state has changed: each call in it counts again
 		} else {

@@ -11,7 +11,9 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -34,7 +36,23 @@ func (r *Reconciler) apply(ctx context.Context, file string, data any) error {
 	if err != nil {
 		return err
 	}
-	return apply.Objects(ctx, r.Client, v1alpha1.OperatorManager, objs...)
+	return r.applied().Objects(ctx, objs...)
+}
+
+// applied is what this process has applied: in a cluster in which nothing changes it writes
+// nothing.
+func (r *Reconciler) applied() *apply.Memory {
+	r.memory.once.Do(func() {
+		r.memory.Memory = apply.Memory{Client: r.Client, Manager: v1alpha1.OperatorManager,
+			Whole: []client.Object{&appsv1.StatefulSet{}, &corev1.Service{}, &corev1.PersistentVolumeClaim{}}}
+	})
+	return &r.memory.Memory
+}
+
+// memory is made at its first use.
+type memory struct {
+	once sync.Once
+	apply.Memory
 }
 
 // ensureShared creates what both nodes use. The Lease is the pair's record: it is created empty,
@@ -63,7 +81,7 @@ func (r *Reconciler) ensureShared(ctx context.Context, p *v1alpha1.TargetPair) e
 		u, err := apply.Typed(o, r.Scheme())
 		if err == nil {
 			u.SetLabels(labels(p, ""))
-			err = apply.Objects(ctx, r.Client, v1alpha1.OperatorManager, u)
+			err = r.applied().Objects(ctx, u)
 		}
 		if err != nil {
 			return err

@@ -33,7 +33,8 @@ type Reconciler struct {
 	Events    events.EventRecorder
 	Now       func() time.Time // nil: time.Now
 
-	turns turns
+	turns  turns
+	memory memory
 }
 
 // statusInterval is how often the status of the targets is read.

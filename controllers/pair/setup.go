@@ -5,8 +5,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -22,6 +26,11 @@ func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 		Watches(&appsv1.StatefulSet{}, handler.EnqueueRequestsFromMapFunc(ofPair)).
 		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(ofPair)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPair)).
+		Watches(&corev1.ServiceAccount{}, handler.EnqueueRequestsFromMapFunc(ofPair), builder.OnlyMetadata).
+		Watches(&rbacv1.Role{}, handler.EnqueueRequestsFromMapFunc(ofPair), builder.OnlyMetadata).
+		Watches(&rbacv1.RoleBinding{}, handler.EnqueueRequestsFromMapFunc(ofPair), builder.OnlyMetadata).
+		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(ofPair), builder.OnlyMetadata).
+		Watches(&networkingv1.NetworkPolicy{}, handler.EnqueueRequestsFromMapFunc(ofPair), builder.OnlyMetadata).
 		Watches(&v1alpha1.StorageCluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Named("targetpair").

@@ -36,8 +36,8 @@ type speed struct {
 	bandwidth   float64       // bytes a second
 }
 
-// oneBlock is what a flush has to write, in bytes, of checksums, which come in blocks, and of a hole
-// that was punched: the filesystem's record of it.
+// oneBlock is what a flush has to write, in bytes, of checksums, which come in blocks, and of a
+// hole that was punched: the filesystem's record of it.
 const oneBlock = 4096
 
 var usualSpeed = speed{read: time.Millisecond, flush: time.Millisecond, bandwidth: 400e6}

@@ -183,8 +183,8 @@ func TestResyncThatStops(t *testing.T) {
 	r.ended(w, scsi.OK)
 }
 
-// The end of a save counts only for what the save recorded: one that a slow disk has ended after its
-// resync stopped does not let the next resync ask the arbiter.
+// The end of a save counts only for what the save recorded: one that a slow disk has ended after
+// its resync stopped does not let the next resync ask the arbiter.
 func TestEndOfAnEarlierSaveIsNotThatOfALaterOne(t *testing.T) {
 	r := joining(t)
 	r.copied()

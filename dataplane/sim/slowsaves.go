@@ -3,8 +3,9 @@ package sim
 import "slices"
 
 // A disk may need longer than a lease to make a node's own state durable, or the metadata that a
-// source has sent: it is busy with the data of hosts. From then on that holds until the end of the history, also when all faults are over:
-// that a node takes long to act on a record must not keep the two from being members.
+// source has sent: it is busy with the data of hosts. From then on that holds until the end of the
+// history, also when all faults are over: that a node takes long to act on a record must not keep
+// the two from being members.
 
 const slowSavesName = "slow saves"
 
