@@ -71,6 +71,10 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 		{userspace(map[string]any{"image.pullPolicy": "Sometimes"}), []string{"/image/pullPolicy"}},
 		{userspace(map[string]any{"sidecars.provisioner": ""}), []string{"/sidecars/provisioner"}},
 		{userspace(map[string]any{"sidecars.livenessprobe": "x"}), []string{"/sidecars", "livenessprobe"}},
+		{userspace(map[string]any{"sidecars.workers": 0}), []string{"/sidecars/workers"}},
+		{userspace(map[string]any{"sidecars.timeout": "long"}), []string{"/sidecars/timeout"}},
+		{userspace(map[string]any{"sidecars.retryIntervalMax": 30}), []string{"/sidecars/retryIntervalMax", "string"}},
+		{userspace(map[string]any{"sidecars.kubeAPIQPS": "many"}), []string{"/sidecars/kubeAPIQPS", "integer"}},
 		{userspace(map[string]any{"storageClass.fsType": "btrfs"}), []string{"/storageClass/fsType"}},
 		{userspace(map[string]any{"storageClass.name": ""}), []string{"/storageClass/name"}},
 		{userspace(map[string]any{"storageClass.volumeBindingMode": "Later"}), []string{"/storageClass/volumeBindingMode", "WaitForFirstConsumer"}},
@@ -297,6 +301,20 @@ func TestObjectsAreInTheNamespaceOfTheRelease(t *testing.T) {
 	for _, o := range mustRender(t, userspace(nil)) {
 		if ns := o.GetNamespace(); ns != "" && ns != Namespace && (ns != "default" || !strings.HasPrefix(o.GetName(), "gemel-servers-")) {
 			t.Errorf("%T %s/%s", o, ns, o.GetName())
+		}
+	}
+}
+
+// The limits of the sidecars are values, and each sidecar gets them by the names that it knows.
+func TestSidecarsGetTheirLimits(t *testing.T) {
+	objs := mustRender(t, map[string]any{"sidecars.workers": 7, "sidecars.timeout": "90s", "sidecars.retryIntervalMax": "1m", "sidecars.kubeAPIQPS": 8, "sidecars.kubeAPIBurst": 9})
+	controller := pods(objs)["gemel-csi-controller"]
+	for name, threads := range map[string]string{"provisioner": "worker-threads", "attacher": "worker-threads", "resizer": "workers", "snapshotter": "worker-threads"} {
+		args := container(t, controller, name).Args
+		for _, want := range []string{"--" + threads + "=7", "--timeout=90s", "--retry-interval-max=1m", "--kube-api-qps=8", "--kube-api-burst=9", "--csi-address=/csi/csi.sock", "--leader-election"} {
+			if !slices.Contains(args, want) {
+				t.Errorf("%s lacks %s: %v", name, want, args)
+			}
 		}
 	}
 }

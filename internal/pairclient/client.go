@@ -30,7 +30,8 @@ type Config struct {
 	TLS       *tls.Config   // nil: without, for loopback only
 	Patience  time.Duration // how long a call is tried while no node takes it; default 20 s
 	// Rest is how long, after a call that no node took, others fail at once: many callers are not
-	// to wait one by one for a pair that is away. Default 0: each tries.
+	// to wait one by one for a pair that is away. After that one call at a time tries, and others
+	// fail at once beside it, until a node answers. Default 0: each tries.
 	Rest time.Duration
 }
 
@@ -43,7 +44,9 @@ type Client struct {
 
 	patience, rest time.Duration
 	good           atomic.Int32 // the node that answered last
-	resting        atomic.Int64 // until then, in nanoseconds since start
+	away           atomic.Bool  // no node took a call, and none has answered since; only with rest
+	trying         atomic.Bool  // a call tries although away
+	resting        atomic.Int64 // until then no call tries, in nanoseconds since start
 	start          time.Time
 }
 
@@ -126,8 +129,14 @@ var _ grpc.ClientConnInterface = (*failover)(nil)
 
 // Invoke asks one node and, while the answer is that it cannot now, the others.
 func (p *failover) Invoke(ctx context.Context, method string, q, r any, opts ...grpc.CallOption) error {
-	if left := time.Duration(p.resting.Load()) - time.Since(p.start); left > 0 {
-		return status.Errorf(codes.Unavailable, "no node answered the last call; trying again in %v", left.Round(time.Millisecond))
+	if p.away.Load() {
+		if left := time.Duration(p.resting.Load()) - time.Since(p.start); left > 0 {
+			return status.Errorf(codes.Unavailable, "no node answered the last call; trying again in %v", left.Round(time.Millisecond))
+		}
+		if !p.trying.CompareAndSwap(false, true) {
+			return status.Error(codes.Unavailable, "no node answered the last call; another call is trying")
+		}
+		defer p.trying.Store(false)
 	}
 	first := int(p.good.Load())
 	for start := time.Now(); ; {
@@ -143,6 +152,7 @@ func (p *failover) Invoke(ctx context.Context, method string, q, r any, opts ...
 				return err
 			default:
 				p.good.Store(int32(k))
+				p.away.Store(false)
 				return err
 			}
 			if ctx.Err() != nil {
@@ -151,6 +161,7 @@ func (p *failover) Invoke(ctx context.Context, method string, q, r any, opts ...
 		}
 		if time.Since(start) > p.patience {
 			p.resting.Store(int64(time.Since(p.start) + p.rest))
+			p.away.Store(p.rest > 0)
 			return err
 		}
 		select {

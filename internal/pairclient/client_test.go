@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ type node struct {
 	name string
 	code codes.Code
 	hang bool
+	back *atomic.Bool // if it is set, code counts no longer
 }
 
 func (n *node) GetStatus(ctx context.Context, _ *targetv1.GetStatusRequest) (*targetv1.Status, error) {
@@ -27,7 +29,7 @@ func (n *node) GetStatus(ctx context.Context, _ *targetv1.GetStatusRequest) (*ta
 		<-ctx.Done()
 		return nil, status.FromContextError(ctx.Err()).Err() // an answer could overtake the caller's own clock
 	}
-	if n.code != codes.OK {
+	if n.code != codes.OK && (n.back == nil || !n.back.Load()) {
 		return nil, status.Error(n.code, n.name+" says so")
 	}
 	return &targetv1.Status{Node: n.name}, nil
@@ -85,6 +87,55 @@ func TestTheOtherNodeIsAsked(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// While a pair is away one call at a time tries it, and the others do not wait beside that call; when
+// it is back, all get through.
+func TestOneCallTriesAPairThatIsAway(t *testing.T) {
+	n := &node{name: "a", code: codes.Unavailable, back: &atomic.Bool{}}
+	p, err := New(Config{Endpoints: []string{serve(t, n)}, Patience: time.Second, Rest: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close() }()
+	ask := &targetv1.GetStatusRequest{}
+	if _, err := p.GetStatus(t.Context(), ask); status.Code(err) != codes.Unavailable {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Millisecond) // the rest
+	began := time.Now()
+	tried := make(chan struct{}, 20)
+	var quick atomic.Int32
+	for range cap(tried) {
+		go func() {
+			_, err := p.GetStatus(t.Context(), ask)
+			if status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "another call is trying") && time.Since(began) < 900*time.Millisecond {
+				quick.Add(1)
+			}
+			tried <- struct{}{}
+		}()
+	}
+	for range cap(tried) {
+		<-tried
+	}
+	if got := quick.Load(); got < int32(cap(tried))-1 {
+		t.Errorf("%d of %d calls failed at once", got, cap(tried))
+	}
+	n.back.Store(true)
+	for began := time.Now(); ; {
+		_, err := p.GetStatus(t.Context(), ask)
+		if err == nil {
+			break
+		}
+		if time.Since(began) > 10*time.Second {
+			t.Fatal(err)
+		}
+	}
+	for range 5 {
+		if _, err := p.GetStatus(t.Context(), ask); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -40,3 +40,16 @@ runAsGroup: 65532
 capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
+{{- /* Arguments of every sidecar: the context, and the name of its flag for calls at a time. An upgrade with
+    --reuse-values has none of these values. */}}
+{{- define "gemel.sidecarArgs" -}}
+{{- $s := (index . 0).Values.sidecars -}}
+- --csi-address=/csi/csi.sock
+- --leader-election
+- --timeout={{ default "60s" $s.timeout }}
+- --{{ index . 1 }}={{ default 50 $s.workers }}
+- --retry-interval-start=500ms
+- --retry-interval-max={{ default "30s" $s.retryIntervalMax }}
+- --kube-api-qps={{ default 50 $s.kubeAPIQPS }}
+- --kube-api-burst={{ default 100 $s.kubeAPIBurst }}
+{{- end }}

@@ -143,7 +143,8 @@ func (b *Backend) published(ctx context.Context, what string, g *v1alpha1.Logica
 
 // waitGroup calls wait for a LogicalUnitGroupSnapshot.
 func waitGroup(ctx context.Context, b *Backend, what string, g *v1alpha1.LogicalUnitGroupSnapshot, done func(*v1alpha1.LogicalUnitGroupSnapshot) (bool, error)) error {
-	return wait(ctx, b, what, g, func() *v1alpha1.LogicalUnitGroupSnapshot { return &v1alpha1.LogicalUnitGroupSnapshot{} }, &v1alpha1.LogicalUnitGroupSnapshotList{}, done)
+	return wait(ctx, b, what, g, func() *v1alpha1.LogicalUnitGroupSnapshot { return &v1alpha1.LogicalUnitGroupSnapshot{} }, &v1alpha1.LogicalUnitGroupSnapshotList{}, done,
+		func(*v1alpha1.LogicalUnitGroupSnapshot) error { return nil }) // its own condition says which pairs it waits for
 }
 
 // ensureGroup creates the object, or returns the existing one. Only the creation needs the sources:

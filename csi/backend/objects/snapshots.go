@@ -129,7 +129,13 @@ func (b *Backend) ofStriped(ctx context.Context, id, source string) (bool, error
 
 // waitSnapshot calls wait for a LogicalUnitSnapshot.
 func waitSnapshot(ctx context.Context, b *Backend, what string, s *v1alpha1.LogicalUnitSnapshot, done func(*v1alpha1.LogicalUnitSnapshot) (bool, error)) error {
-	return wait(ctx, b, what, s, func() *v1alpha1.LogicalUnitSnapshot { return &v1alpha1.LogicalUnitSnapshot{} }, &v1alpha1.LogicalUnitSnapshotList{}, done)
+	return wait(ctx, b, what, s, func() *v1alpha1.LogicalUnitSnapshot { return &v1alpha1.LogicalUnitSnapshot{} }, &v1alpha1.LogicalUnitSnapshotList{}, done,
+		func(now *v1alpha1.LogicalUnitSnapshot) error {
+			if now.Spec.Placement == nil {
+				return nil
+			}
+			return b.pairsDown(ctx, what, []string{now.Spec.Placement.Pair})
+		})
 }
 
 // ensureSnapshot creates the object, or returns the existing one. Only the creation needs the

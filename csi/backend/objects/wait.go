@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,6 +22,8 @@ func equal(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 const (
 	// watchLimit bounds a watch; then the object is read again.
 	watchLimit = 10 * time.Second
+	// stuckEvery is how often a wait looks whether what it waits for can come.
+	stuckEvery = 2 * time.Second
 	// watchPause is the delay before a new watch.
 	watchPause = 200 * time.Millisecond
 )
@@ -28,7 +31,10 @@ const (
 // wait returns when done returns true or an error. done is called with the current object and after
 // each change; if the object is deleted or replaced, the error is errGone. When the context ends,
 // the error is ErrTimeout with the last condition.
-func wait[O client.Object](ctx context.Context, b *Backend, what string, o O, empty func() O, list client.ObjectList, done func(O) (bool, error)) error {
+//
+// stuck is called with an object that is not done, and every two seconds; an error of it ends the
+// wait.
+func wait[O client.Object](ctx context.Context, b *Backend, what string, o O, empty func() O, list client.ObjectList, done func(O) (bool, error), stuck func(O) error) error {
 	uid, key := o.GetUID(), client.ObjectKeyFromObject(o)
 	seen := o
 	look := func(now client.Object) (bool, error) {
@@ -53,7 +59,10 @@ func wait[O client.Object](ctx context.Context, b *Backend, what string, o O, em
 			if ok, err := look(o); ok || err != nil {
 				return err
 			}
-			if ok, err := follow(ctx, b, o, list, look); ok || err != nil {
+			if err := stuck(seen); err != nil {
+				return err
+			}
+			if ok, err := follow(ctx, b, o, list, look, func() error { return stuck(seen) }); ok || err != nil {
 				return err
 			}
 		}
@@ -64,7 +73,7 @@ func wait[O client.Object](ctx context.Context, b *Backend, what string, o O, em
 }
 
 // follow watches the object from the version of o. It returns false when the watch has ended.
-func follow[O client.Object](ctx context.Context, b *Backend, o O, list client.ObjectList, look func(client.Object) (bool, error)) (bool, error) {
+func follow[O client.Object](ctx context.Context, b *Backend, o O, list client.ObjectList, look func(client.Object) (bool, error), stuck func() error) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, watchLimit)
 	defer cancel()
 	w, err := b.c.Watch(ctx, list, client.MatchingFields{"metadata.name": o.GetName()},
@@ -73,8 +82,14 @@ func follow[O client.Object](ctx context.Context, b *Backend, o O, list client.O
 		return false, nil // the caller retries
 	}
 	defer w.Stop()
+	again := time.NewTicker(stuckEvery)
+	defer again.Stop()
 	for {
 		select {
+		case <-again.C:
+			if err := stuck(); err != nil {
+				return true, err
+			}
 		case e, open := <-w.ResultChan():
 			now, ok := e.Object.(client.Object)
 			switch {
@@ -123,6 +138,41 @@ func (b *Backend) waitUnit(ctx context.Context, what string, lu *v1alpha1.Logica
 	err := wait(ctx, b, what, lu, func() *v1alpha1.LogicalUnit { return &v1alpha1.LogicalUnit{} }, &v1alpha1.LogicalUnitList{}, func(now *v1alpha1.LogicalUnit) (bool, error) {
 		seen = now
 		return done(now)
-	})
+	}, func(now *v1alpha1.LogicalUnit) error { return b.pairsDown(ctx, what, pairsOf(now)) })
 	return seen, err
+}
+
+// pairsDown returns ErrUnavailable with the reason if no node of one of the pairs serves. What the
+// call has written stays, and the operator does it when the pair is back. To wait for that would
+// keep the calls of other volumes from their turn: the sidecars make a few calls at a time, and
+// repeat each that is not available.
+func (b *Backend) pairsDown(ctx context.Context, what string, names []string) error {
+	for _, name := range names {
+		p := &v1alpha1.TargetPair{}
+		if b.c.Get(ctx, client.ObjectKey{Name: name}, p) != nil {
+			continue // the wait goes on
+		}
+		if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady); c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonPairDown {
+			return fmt.Errorf("%s: %w: pair %s does not serve: %s; the call will be retried", what, backend.ErrUnavailable, name, c.Message)
+		}
+	}
+	return nil
+}
+
+// pairsOf are the pairs on which a volume is known to lie.
+func pairsOf(lu *v1alpha1.LogicalUnit) (list []string) {
+	add := func(name string) {
+		if name != "" && !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	if lu.Spec.Placement != nil {
+		add(lu.Spec.Placement.Pair)
+	}
+	for _, h := range lu.Status.Hosts {
+		for _, l := range h.Legs {
+			add(l.Pair)
+		}
+	}
+	return list
 }
