@@ -84,6 +84,48 @@ func host(name string, attached int32) *v1alpha1.Host {
 		Status: v1alpha1.HostStatus{Attached: attached}}
 }
 
+// The mark of data that was created stays, whoever edits the object, and everything else may
+// change.
+func TestKeepsTheMarkOfData(t *testing.T) {
+	cfg := envtest.Config(t)
+	list, err := Data()
+	apply(t, cfg, list, err)
+	ctx := context.Background()
+	c := clientOf(t, cfg)
+	const says = "gemel.storage/made says that the data was created on the disks"
+	for _, o := range []client.Object{lun("made", true, false), snapshot("made", true, false), group("made", false)} {
+		if err := c.Create(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+		set := func(value string, more ...client.UpdateOption) error {
+			next := o.DeepCopyObject().(client.Object)
+			next.SetAnnotations(map[string]string{"other": "x", v1alpha1.AnnotationMade: value})
+			if value == "" {
+				next.SetAnnotations(nil)
+			}
+			err := c.Update(ctx, next, more...)
+			if err == nil && len(more) == 0 {
+				o.SetResourceVersion(next.GetResourceVersion())
+			}
+			return err
+		}
+		for _, value := range []string{"", "false", "true"} { // not made yet
+			if err := set(value); err != nil {
+				t.Fatalf("%T, %q: %v", o, value, err)
+			}
+		}
+		refused(t, says, func() error { return set("", client.DryRunAll) })
+		for _, value := range []string{"", "false"} {
+			if err := set(value); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), says) {
+				t.Errorf("%T, %q: %v", o, value, err)
+			}
+		}
+		if err := set("true"); err != nil {
+			t.Errorf("%T: %v", o, err)
+		}
+	}
+}
+
 // Objects that hold data or are used are not deleted by mistake, one by one or all at once; objects
 // that are empty or given up can be deleted.
 func TestKeepsData(t *testing.T) {
