@@ -142,6 +142,10 @@ func Scheme() *runtime.Scheme {
 // objects takes.
 const idleCredentials = 10 * time.Minute
 
+// spareCredentials is how long a worker keeps its CHAP credentials on a pair of which it has no
+// LUN: a pod that is restarted, or moved there and back, does not need new ones.
+const spareCredentials = time.Hour
+
 // manager of the reconcilers. The limit of client-go, 5 requests per second, is disabled: a change
 // of a StorageCluster with many LogicalUnits would be delayed for minutes, and the API server
 // limits requests fairly (priority and fairness).
@@ -173,7 +177,7 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	directory := &pairconn.Directory{Reader: m.GetClient(), Namespace: o.Namespace}
 	defer func() { _ = directory.Close() }()
 	events := m.GetEventRecorder(v1alpha1.OperatorManager)
-	keeper := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Made: chap.RecordMade(events), Grace: idleCredentials}
+	keeper := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Made: chap.RecordMade(events), Grace: idleCredentials, Spare: spareCredentials}
 	targets := &pair.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: directory, CHAP: keeper, Events: events}
 	finder, claims, err := groups.NewFinder(m)
 	if err = errors.Join(err, index.Add(ctx, m.GetFieldIndexer())); err != nil {

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,10 +39,13 @@ type Keeper struct {
 	// Grace is how long unused credentials are kept, because lost objects may be imported again.
 	// Default: 0.
 	Grace time.Duration
+	// Spare is how long the credentials of a worker are kept that has no LUN of the pair. Secrets
+	// would grow towards workers times pairs else. Default 0: as long as there is the worker.
+	Spare time.Duration
 	Now   func() time.Time // nil: time.Now
 
 	mu   sync.Mutex
-	idle map[types.UID]time.Time // unused Secrets, since when
+	idle map[unused]time.Time // since when
 }
 
 // Get returns the credentials of a worker on a pair from the cache; nil if there are none.

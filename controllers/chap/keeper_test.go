@@ -247,3 +247,47 @@ func TestSweepDeletesUnusedCredentials(t *testing.T) {
 		t.Errorf("%d Secrets are left: %v", f.left(), err)
 	}
 }
+
+// A worker without a LUN of a pair keeps its credentials there for the spare time, which begins
+// again when it has had one.
+func TestSweepDeletesSpareCredentials(t *testing.T) {
+	f := setup(t, v1alpha1.CHAPMutual, host("a", iqnA), host("b", iqnB))
+	var c v1alpha1.StorageCluster
+	if err := f.c.Get(t.Context(), client.ObjectKey{Name: "c"}, &c); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	f.k.Grace, f.k.Spare, f.k.Now = time.Minute, time.Hour, func() time.Time { return now }
+	sweep := func(after time.Duration, want int) {
+		t.Helper()
+		now = now.Add(after)
+		if err := f.k.Sweep(t.Context(), &c, "p"); err != nil || f.left() != want {
+			t.Errorf("%d Secrets are left, want %d: %v", f.left(), want, err)
+		}
+	}
+	f.get("p", iqnA)
+	f.get("p", iqnB)
+	if err := f.c.Create(t.Context(), lun("l", iqnA, "u")); err != nil {
+		t.Fatal(err)
+	}
+	sweep(0, 2)
+	sweep(59*time.Minute, 2)
+	sweep(2*time.Minute, 1) // b's
+	if err := f.c.Delete(t.Context(), lun("l", iqnA, "u")); err != nil {
+		t.Fatal(err)
+	}
+	sweep(0, 1)
+	sweep(59*time.Minute, 1)
+	if err := f.c.Create(t.Context(), lun("l", iqnA, "u")); err != nil {
+		t.Fatal(err)
+	}
+	sweep(10*time.Minute, 1)
+	if err := f.c.Delete(t.Context(), lun("l", iqnA, "u")); err != nil {
+		t.Fatal(err)
+	}
+	sweep(0, 1)
+	sweep(59*time.Minute, 1)
+	sweep(2*time.Minute, 0)
+	f.get("p", iqnA) // the next LUN has new ones made
+	sweep(0, 1)
+}

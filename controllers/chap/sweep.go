@@ -15,8 +15,9 @@ import (
 )
 
 // Sweep deletes the credentials on a pair that have been unused for the grace time: of workers
-// whose Host is gone, or of all workers if the cluster disables CHAP. Those of a worker with a LUN
-// of the pair, in spec or status, stay. A deletion based on a stale cache is harmless: the
+// whose Host is gone, or of all workers if the cluster disables CHAP; and those of other workers
+// that have been unused for the spare time. Those of a worker with a LUN of the pair, in spec or
+// status, stay. A deletion based on a stale cache is harmless: the
 // credentials are created again and sent to the targets, and the worker enrols again.
 func (k *Keeper) Sweep(ctx context.Context, c *v1alpha1.StorageCluster, pair string) error {
 	all, err := k.secrets(ctx, pair)
@@ -30,15 +31,17 @@ func (k *Keeper) Sweep(ctx context.Context, c *v1alpha1.StorageCluster, pair str
 	for i := range all {
 		s := &all[i]
 		_, iqn, ok := OfPair(s)
-		needed := !ok || used[iqn]
+		needed, grace := !ok || used[iqn], k.Grace
 		if !needed && c.Spec.Security.CHAP != v1alpha1.CHAPNone {
 			hosts, err := k.Hosts(ctx, iqn)
 			if err != nil {
 				return err
 			}
-			needed = len(hosts) > 0
+			if len(hosts) > 0 {
+				needed, grace = k.Spare == 0, max(k.Spare, k.Grace)
+			}
 		}
-		if !k.expired(s.UID, needed) {
+		if !k.expired(unused{s.Name, s.UID}, needed, grace) {
 			continue
 		}
 		if err := k.delete(ctx, s); err != nil {
@@ -48,8 +51,14 @@ func (k *Keeper) Sweep(ctx context.Context, c *v1alpha1.StorageCluster, pair str
 	return nil
 }
 
-// expired reports whether a Secret has been unused for the grace time.
-func (k *Keeper) expired(id types.UID, needed bool) bool {
+// unused is a Secret that is not used.
+type unused struct {
+	name string
+	uid  types.UID
+}
+
+// expired reports whether a Secret has been unused for so long.
+func (k *Keeper) expired(id unused, needed bool, grace time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now
@@ -61,15 +70,15 @@ func (k *Keeper) expired(id types.UID, needed bool) bool {
 	case needed:
 		delete(k.idle, id)
 		return false
-	case k.Grace == 0:
+	case grace == 0:
 		return true
 	case !idle:
 		if k.idle == nil {
-			k.idle = map[types.UID]time.Time{}
+			k.idle = map[unused]time.Time{}
 		}
 		k.idle[id] = now()
 		return false
-	case now().Sub(since) < k.Grace:
+	case now().Sub(since) < grace:
 		return false
 	}
 	delete(k.idle, id)
