@@ -197,6 +197,8 @@ func decided(chosen Pair, fit []Pair, req Request) string {
 		return where
 	case req.Group.compare(&chosen, next, req) != 0:
 		by = req.Group.decided(&chosen, next, req)
+	case next.room(req.Pool) != chosen.room(req.Pool) && (next.room(req.Pool) < next.free(req.Pool) || chosen.room(req.Pool) < chosen.free(req.Pool)):
+		by = "has the most space that is free and not promised to LUNs"
 	case next.free(req.Pool) != chosen.free(req.Pool):
 		by = "has the most free space"
 	case next.LUNs != chosen.LUNs:

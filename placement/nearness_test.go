@@ -120,7 +120,7 @@ func TestChooseNearTheConsumer(t *testing.T) {
 	}
 }
 
-// before is the order of pairs as it was before there were consumers.
+// before is the order of pairs without consumers.
 func before(a, b Pair) int {
 	if a.InSync != b.InSync {
 		if a.InSync {
@@ -128,7 +128,7 @@ func before(a, b Pair) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(b.free(""), a.free("")), cmp.Compare(a.LUNs, b.LUNs), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(b.room(""), a.room("")), cmp.Compare(b.free(""), a.free("")), cmp.Compare(a.LUNs, b.LUNs), cmp.Compare(a.Name, b.Name))
 }
 
 // Whatever the pairs are: without a consumer the answer is that of the order before; with one, the
@@ -150,6 +150,7 @@ func TestNearnessPropertiesForRandomPairs(t *testing.T) {
 		pairs := random(r)
 		for i := range pairs {
 			pairs[i].Pools[0].Capacity = int64(r.IntN(20)) * gib
+			pairs[i].Pools[0].Promised = int64(r.IntN(30)) * gib
 			nodes(place(), place())(&pairs[i])
 		}
 		req := Request{Cluster: "c", Size: int64(1+r.IntN(5)) * gib}

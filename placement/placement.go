@@ -42,7 +42,12 @@ type Pool struct {
 	Name     string
 	Capacity int64 // bytes, of the smaller member
 	Free     int64 // bytes that nothing is allocated in, on the member that has less; LUNs are thin
+	Promised int64 // bytes: the sum of the sizes of the LUNs that are placed in it, written or not
 }
+
+// room is how many bytes would be left if the LUNs that are placed in it were written from end to
+// end, and no more than are free: below 0 where more is promised than there is.
+func (x *Pool) room() int64 { return min(x.Free, x.Capacity-x.Promised) }
 
 // Pool finds one by its name, nil when not every member has it; the empty name is that of the first
 // one.
@@ -111,9 +116,9 @@ func FromObject(p *v1alpha1.TargetPair, luns int) Pair {
 
 // Choose picks a pair that is ready and has room: one in sync before one that is not, then the one
 // nearest to the consumer (its worker, its zone, its region) that keeps its Reserve, then for a
-// member of a group the one with the fewest members, then the one with the most free bytes in the
-// pool, then the fewest LUNs, then by name. Nearness and group are preferences: without them the
-// same pairs can be chosen.
+// member of a group the one with the fewest members, then the one that has promised least of the
+// pool to its LUNs and has most free (Pool.room), then the fewest LUNs, then by name. Nearness and
+// group are preferences: without them the same pairs can be chosen.
 func Choose(pairs []Pair, req Request) (Choice, error) {
 	var fit, all []Pair
 	var lacks []string
@@ -168,8 +173,15 @@ func better(a, b Pair, req Request) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(b.attraction(req), a.attraction(req)), req.Group.compare(&a, &b, req), cmp.Compare(b.free(req.Pool), a.free(req.Pool)),
-		cmp.Compare(a.LUNs, b.LUNs), cmp.Compare(a.Name, b.Name))
+	return cmp.Or(cmp.Compare(b.attraction(req), a.attraction(req)), req.Group.compare(&a, &b, req), cmp.Compare(b.room(req.Pool), a.room(req.Pool)),
+		cmp.Compare(b.free(req.Pool), a.free(req.Pool)), cmp.Compare(a.LUNs, b.LUNs), cmp.Compare(a.Name, b.Name))
+}
+
+func (p *Pair) room(pool string) int64 {
+	if x := p.Pool(pool); x != nil {
+		return x.room()
+	}
+	return 0
 }
 
 func (p *Pair) free(pool string) int64 {

@@ -17,7 +17,7 @@ import (
 const gib = 1 << 30
 
 func pair(name string, change ...func(*Pair)) Pair {
-	p := Pair{Name: name, Cluster: "c", Ready: true, InSync: true, Pools: []Pool{{"default", 10 * gib, 5 * gib}}}
+	p := Pair{Name: name, Cluster: "c", Ready: true, InSync: true, Pools: []Pool{{Name: "default", Capacity: 10 * gib, Free: 5 * gib}}}
 	for _, f := range change {
 		f(&p)
 	}
@@ -26,9 +26,10 @@ func pair(name string, change ...func(*Pair)) Pair {
 
 func free(n int64) func(*Pair) { return func(p *Pair) { p.Pools[0].Free = n } }
 func fast(n int64) func(*Pair) {
-	return func(p *Pair) { p.Pools = append(p.Pools, Pool{"fast", 10 * gib, n}) }
+	return func(p *Pair) { p.Pools = append(p.Pools, Pool{Name: "fast", Capacity: 10 * gib, Free: n}) }
 }
 func inFast(req Request) Request    { req.Pool = "fast"; return req }
+func promised(n int64) func(*Pair)  { return func(p *Pair) { p.Pools[0].Promised = n } }
 func luns(n int) func(*Pair)        { return func(p *Pair) { p.LUNs = n } }
 func cluster(s string) func(*Pair)  { return func(p *Pair) { p.Cluster = s } }
 func down(p *Pair)                  { p.Ready, p.InSync = false, false }
@@ -47,6 +48,9 @@ func TestChooseOneOfThePairs(t *testing.T) {
 	}{
 		"by name":           {[]Pair{pair("q"), pair("p")}, ask(gib), "p", nil, nil},
 		"most free":         {[]Pair{pair("p"), pair("q", free(6*gib))}, ask(gib), "q", nil, nil},
+		"least promised":    {[]Pair{pair("p", promised(9*gib)), pair("q", promised(8*gib))}, ask(gib), "q", nil, nil},
+		"free counts too":   {[]Pair{pair("p", promised(6*gib), free(gib)), pair("q", promised(8*gib))}, ask(gib), "q", nil, nil},
+		"over the capacity": {[]Pair{pair("p", promised(30*gib)), pair("q", promised(29*gib))}, ask(gib), "q", nil, nil},
 		"fewest LUNs":       {[]Pair{pair("p", luns(2)), pair("q", luns(1))}, ask(gib), "q", nil, nil},
 		"in sync first":     {[]Pair{pair("p", alone, free(9*gib)), pair("q")}, ask(gib), "q", nil, nil},
 		"alone, if it must": {[]Pair{pair("p", alone), pair("q", free(gib-1))}, ask(gib), "p", nil, nil},
@@ -82,7 +86,7 @@ func TestChooseOneOfThePairs(t *testing.T) {
 func random(r *rand.Rand) (out []Pair) {
 	for i := range r.IntN(6) {
 		out = append(out, Pair{Name: string(rune('p' + i)), Cluster: string(rune('c' + r.IntN(2))), Ready: r.IntN(4) > 0, InSync: r.IntN(3) > 0,
-			Pools: []Pool{{"default", 0, int64(r.IntN(5)) * gib}}, LUNs: r.IntN(3)})
+			Pools: []Pool{{Name: "default", Capacity: 0, Free: int64(r.IntN(5)) * gib}}, LUNs: r.IntN(3)})
 	}
 	return out
 }
@@ -164,6 +168,32 @@ func TestLargestInAPool(t *testing.T) {
 	}{{"c", "", 7 * gib}, {"c", "default", 7 * gib}, {"c", "fast", 3 * gib}, {"", "fast", 4 * gib}, {"c", "slow", 0}} {
 		if got := Largest(pairs, x.cluster, x.pool); got != x.want {
 			t.Errorf("%+v: %d", x, got)
+		}
+	}
+}
+
+// LUNs that nothing is written to yet take nothing, and pairs are full of promises, alike.
+func TestThinLUNsAreSpread(t *testing.T) {
+	const each, disk = 100 * gib, int64(1000 * gib)
+	var pairs []Pair
+	for i := range 4 {
+		pairs = append(pairs, Pair{Name: string(rune('p' + i)), Cluster: "c", Ready: true, InSync: true, Pools: []Pool{{Name: "default", Capacity: disk - int64(i)*gib, Free: disk - int64(i)*2*gib}}})
+	}
+	for range 400 {
+		c, err := Choose(pairs, ask(each))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range pairs {
+			if pairs[i].Name == c.Pair {
+				pairs[i].LUNs++
+				pairs[i].Pools[0].Promised += each
+			}
+		}
+	}
+	for _, p := range pairs {
+		if p.LUNs < 90 || p.LUNs > 110 {
+			t.Errorf("%d of 400 LUNs are on pair %s", p.LUNs, p.Name)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/finding"
 	"github.com/gemel-storage/gemel/controllers/internal/object"
+	"github.com/gemel-storage/gemel/controllers/tally"
 	"github.com/gemel-storage/gemel/placement"
 )
 
@@ -158,6 +159,9 @@ func (p *pass) writePlacement(ctx context.Context, pool string, choice placement
 		lu.Spec.Placement = &v1alpha1.Placement{Pair: choice.Pair, Pool: pool, Home: choice.Home, LegPairs: legPairs, UUID: string(lu.UID)}
 	})
 	if err == nil {
+		if t, ok := p.Tally.(*tally.Tally); ok {
+			t.Set(p.lu) // the next placement does not wait for the event
+		}
 		p.Recorder.Eventf(p.lu, nil, corev1.EventTypeNormal, v1alpha1.ReasonPlaced, "Place", "%s", reason)
 	}
 	return err
@@ -183,29 +187,20 @@ const statusLimit = 3 * time.Second
 // pairs: TargetPair.status may be stale.
 func (p *pass) candidates(ctx context.Context, spec *v1alpha1.StorageClusterSpec, only string) ([]placement.Pair, error) {
 	var pairs v1alpha1.TargetPairList
-	var units v1alpha1.LogicalUnitList
 	if err := p.List(ctx, &pairs); err != nil {
 		return nil, fmt.Errorf("TargetPairs: %w", err)
 	}
-	if err := p.List(ctx, &units, client.UnsafeDisableDeepCopy); err != nil { // only counted
-		return nil, fmt.Errorf("LogicalUnits: %w", err)
-	}
-	count, owned := map[string]int{}, map[string]map[string]int{}
-	for i := range units.Items {
-		if at := units.Items[i].Spec.Placement; at != nil && units.Items[i].Spec.Striped == nil { // its legs count
-			count[at.Pair]++
-			if owned[at.Pair] == nil {
-				owned[at.Pair] = map[string]int{}
-			}
-			owned[at.Pair][units.Items[i].Status.Owner]++
-		}
-	}
 	var out []placement.Pair
+	var counts []tally.Count
 	for i := range pairs.Items {
 		if o := &pairs.Items[i]; o.Spec.Cluster == p.lu.Spec.Cluster && (only == "" || o.Name == only) {
-			c := placement.FromObject(o, count[o.Name])
-			c.Owned = owned[o.Name]
-			out = append(out, c)
+			n, err := p.counter().Of(ctx, o.Name)
+			if err != nil {
+				return nil, err
+			}
+			c := placement.FromObject(o, n.LUNs)
+			c.Owned = n.Owned
+			out, counts = append(out, c), append(counts, n)
 		}
 	}
 	var all sync.WaitGroup
@@ -213,7 +208,28 @@ func (p *pass) candidates(ctx context.Context, spec *v1alpha1.StorageClusterSpec
 		all.Go(func() { p.readStatus(ctx, spec, &out[i]) })
 	}
 	all.Wait()
+	for i := range out {
+		promise(spec, &out[i], counts[i].Promised)
+	}
 	return out, nil
+}
+
+// promise notes what is promised of the pools of a pair. Placements of earlier releases do not name
+// the first one.
+func promise(spec *v1alpha1.StorageClusterSpec, c *placement.Pair, promised map[string]int64) {
+	for pool, bytes := range promised {
+		if x := c.Pool(spec.PoolOf(spec.Volume(pool))); x != nil {
+			x.Promised += bytes
+		}
+	}
+}
+
+// counter tells what is placed on pairs.
+func (r *Reconciler) counter() tally.Counter {
+	if r.Tally != nil {
+		return r.Tally
+	}
+	return tally.Reader{Reader: r.Client}
 }
 
 // readStatus replaces the values of a pair's object by those that the pair reports.

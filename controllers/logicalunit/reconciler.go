@@ -26,6 +26,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/internal/groups"
 	"github.com/gemel-storage/gemel/controllers/internal/object"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
+	"github.com/gemel-storage/gemel/controllers/tally"
 )
 
 // Reconciler of LogicalUnits. Client reads from a cache; Live does not, and is used before
@@ -39,6 +40,8 @@ type Reconciler struct {
 	CHAP *chap.Keeper
 	// Groups finds the ConsistencyGroup of a LUN; nil: no LUN is a member of one.
 	Groups *groups.Finder
+	// Tally tells what is placed on each pair; nil: that is looked up each time.
+	Tally tally.Counter
 	// Refresh is the interval between reconciles without a change; default 1 min, plus a random
 	// part.
 	Refresh time.Duration

@@ -24,6 +24,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/index"
 	"github.com/gemel-storage/gemel/controllers/internal/groups"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
+	"github.com/gemel-storage/gemel/controllers/tally"
 )
 
 // workers is the number of concurrent reconciles; they mostly wait for pairs.
@@ -46,6 +47,13 @@ func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs, c *chap.Keeper, g *gro
 
 // Setup is for a Reconciler with other settings.
 func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	if r.Tally == nil {
+		t := &tally.Tally{}
+		if err := t.Follow(context.Background(), mgr.GetCache()); err != nil {
+			return err
+		}
+		r.Tally = t
+	}
 	b := ctrl.NewControllerManagedBy(mgr)
 	if r.CHAP != nil {
 		// Lost credentials are created again and sent to the targets before a host needs them.

@@ -90,8 +90,8 @@ func TestTheOtherNodeIsAsked(t *testing.T) {
 	}
 }
 
-// While a pair is away one call at a time tries it, and the others do not wait beside that call; when
-// it is back, all get through.
+// While a pair is away one call at a time tries it, and the others do not wait beside that call;
+// when it is back, all get through.
 func TestOneCallTriesAPairThatIsAway(t *testing.T) {
 	n := &node{name: "a", code: codes.Unavailable, back: &atomic.Bool{}}
 	p, err := New(Config{Endpoints: []string{serve(t, n)}, Patience: time.Second, Rest: time.Millisecond})

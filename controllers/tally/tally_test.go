@@ -1,0 +1,144 @@
+package tally
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/gemel-storage/gemel/api/v1alpha1"
+)
+
+func unit(uid, pair, pool, owner string, gib int64) *v1alpha1.LogicalUnit {
+	lu := &v1alpha1.LogicalUnit{ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)}, Spec: v1alpha1.LogicalUnitSpec{Size: *resource.NewQuantity(gib<<30, resource.BinarySI)},
+		Status: v1alpha1.LogicalUnitStatus{Owner: owner}}
+	if pair != "" {
+		lu.Spec.Placement = &v1alpha1.Placement{Pair: pair, Pool: pool}
+	}
+	return lu
+}
+
+func of(t *testing.T, c Counter, pair string) Count {
+	t.Helper()
+	got, err := c.Of(t.Context(), pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// A LUN counts once, where its placement says and for what its last version says.
+func TestTallyFollowsLUNs(t *testing.T) {
+	var x Tally
+	check := func(what string, want Count) {
+		t.Helper()
+		if got := of(t, &x, "p"); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, not %+v", what, got, want)
+		}
+	}
+	check("nothing", Count{})
+	x.Set(unit("1", "", "", "", 1))
+	check("not placed", Count{})
+	x.Set(unit("1", "p", "fast", "", 1))
+	x.Set(unit("1", "p", "fast", "a", 1))
+	x.Set(unit("1", "p", "fast", "a", 1))
+	check("placed", Count{1, map[string]int{"a": 1}, map[string]int64{"fast": 1 << 30}})
+	x.Set(unit("1", "", "", "", 1)) // an event from before the placement
+	x.Set(unit("2", "p", "", "b", 4))
+	x.Set(unit("3", "q", "", "b", 8))
+	striped := unit("4", "p", "", "", 16)
+	striped.Spec.Striped = &v1alpha1.Striping{LUNs: 4}
+	x.Set(striped)
+	check("a second one, and those that do not count", Count{2, map[string]int{"a": 1, "b": 1}, map[string]int64{"fast": 1 << 30, "": 4 << 30}})
+	x.Set(unit("2", "p", "", "a", 6))
+	check("moved, and expanded", Count{2, map[string]int{"a": 2}, map[string]int64{"fast": 1 << 30, "": 6 << 30}})
+	got := of(t, &x, "p")
+	got.Owned["a"], got.Promised["fast"] = 9, 9
+	check("the caller's copy was changed", Count{2, map[string]int{"a": 2}, map[string]int64{"fast": 1 << 30, "": 6 << 30}})
+	x.Forget("1")
+	x.Forget("1")
+	x.Forget("4")
+	x.Forget("2")
+	check("all have gone", Count{})
+	if got := of(t, &x, "q"); got.LUNs != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Whatever happens in whatever order, the counts are those of the LUNs that there are.
+func TestTallyIsTheSumOfWhatThereIs(t *testing.T) {
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var x, sum Tally
+		now := map[string]*v1alpha1.LogicalUnit{}
+		for range 500 {
+			uid := fmt.Sprint(rng.IntN(20))
+			if now[uid] != nil && rng.IntN(4) == 0 {
+				delete(now, uid)
+				x.Forget(types.UID(uid))
+				continue
+			}
+			pair := fmt.Sprint("p", rng.IntN(3))
+			if old := now[uid]; old != nil {
+				pair = old.Spec.Placement.Pair
+			}
+			now[uid] = unit(uid, pair, []string{"", "fast"}[rng.IntN(2)], []string{"", "a", "b"}[rng.IntN(3)], 1+rng.Int64N(9))
+			x.Set(now[uid])
+		}
+		for _, lu := range now {
+			sum.Set(lu)
+		}
+		for p := range 3 {
+			name := fmt.Sprint("p", p)
+			got, want := of(t, &x, name), of(t, &sum, name)
+			for pool, bytes := range got.Promised {
+				if bytes == 0 && want.Promised[pool] == 0 {
+					delete(got.Promised, pool)
+				}
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("seed %d, %s: %+v, not %+v", seed, name, got, want)
+			}
+		}
+	}
+}
+
+// Nothing is told before what there was at the start is counted: the first placements would all go
+// to one pair.
+func TestTallyWaitsForTheCache(t *testing.T) {
+	var x Tally
+	ready := false
+	synced := func() bool { return ready }
+	x.synced.Store(&synced)
+	if _, err := x.Of(t.Context(), "p"); err == nil {
+		t.Error("it counts before the cache is there")
+	}
+	ready = true
+	if _, err := x.Of(t.Context(), "p"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTallyIsSafeForConcurrentUse(t *testing.T) {
+	var x Tally
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for n := range 200 {
+				uid := fmt.Sprint(i, "-", n%10)
+				x.Set(unit(uid, "p", "", "a", int64(n)))
+				_, _ = x.Of(t.Context(), "p")
+				x.Forget(types.UID(uid))
+			}
+		})
+	}
+	wg.Wait()
+	if got := of(t, &x, "p"); got.LUNs != 0 {
+		t.Errorf("%+v", got)
+	}
+}
