@@ -8,11 +8,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/index"
 )
 
 // The nodes heal damaged blocks (R15 in docs/pair.md); the operator reports them. The status of the
@@ -157,16 +157,16 @@ func (x *damageNews) text() string {
 	return fmt.Sprintf("node %s: %s of %s did not match the checksums and were healed from the other node; if this happens again, replace the disk of node %s", x.node, blocks, where, x.node)
 }
 
-// units returns the LogicalUnits of a pair by UUID.
+// units returns the LogicalUnits of a pair by UUID, from the cache: they must not be changed.
 func (r *Reconciler) units(ctx context.Context, p *v1alpha1.TargetPair) map[string]*v1alpha1.LogicalUnit {
-	l := &v1alpha1.LogicalUnitList{}
 	out := map[string]*v1alpha1.LogicalUnit{}
-	if r.List(ctx, l, client.MatchingFields{v1alpha1.FieldPair: p.Name}) != nil {
+	list, err := index.Units(ctx, r.Client, index.UnitPair, p.Name)
+	if err != nil {
 		return out // events name the UUID only
 	}
-	for i := range l.Items {
-		if at := l.Items[i].Spec.Placement; at.On(p.Name) {
-			out[at.UUID] = &l.Items[i]
+	for i := range list {
+		if at := list[i].Spec.Placement; at.On(p.Name) {
+			out[at.UUID] = &list[i]
 		}
 	}
 	return out

@@ -17,6 +17,7 @@ import (
 
 	targetv1 "github.com/gemel-storage/gemel/api/dataplane/v1"
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/index"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/internal/apply"
 	"github.com/gemel-storage/gemel/internal/exits"
@@ -142,13 +143,13 @@ func (r *Reconciler) observe(ctx context.Context, p *v1alpha1.TargetPair) *view 
 // what the cache lacks is read once more from the API server.
 func (r *Reconciler) orphans(ctx context.Context, p *v1alpha1.TargetPair, luns []string) []string {
 	for _, reader := range []client.Reader{r.Client, r.Live} {
-		l := &v1alpha1.LogicalUnitList{}
-		if err := reader.List(ctx, l, client.MatchingFields{v1alpha1.FieldPair: p.Name}); err != nil {
+		units, err := index.Units(ctx, reader, index.UnitPair, p.Name)
+		if err != nil {
 			return p.Status.Orphans // unknown
 		}
 		placed := map[string]bool{}
-		for i := range l.Items {
-			if at := l.Items[i].Spec.Placement; at.On(p.Name) {
+		for i := range units {
+			if at := units[i].Spec.Placement; at.On(p.Name) {
 				placed[at.UUID] = true
 			}
 		}
