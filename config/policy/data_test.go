@@ -84,7 +84,7 @@ func host(name string, attached int32) *v1alpha1.Host {
 		Status: v1alpha1.HostStatus{Attached: attached}}
 }
 
-// The mark of data that was created stays, whoever edits the object, and everything else may
+// The mark of data that was created stays, no matter who edits the object, and everything else may
 // change.
 func TestKeepsTheMarkOfData(t *testing.T) {
 	cfg := envtest.Config(t)
