@@ -132,6 +132,10 @@ func (m *Machine) onPropose(now int64, msg *Msg) {
 // logNext begins with the next entry, at both nodes.
 func (m *Machine) logNext(now int64) {
 	l := &m.log
+	if l.cur == nil && l.stage == logIdle && m.phase == Alone && m.joinerReady() {
+		m.resyncBegin(now) // between two entries; on a slow disk there may always be a next one
+	}
+	m.flushJoiner()
 	if l.cur != nil || l.stage != logIdle || len(l.queue) == 0 || !m.Serving(now) || !m.chair() || m.logBarred() {
 		return
 	}

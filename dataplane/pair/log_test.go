@@ -203,3 +203,58 @@ func TestEntryIsSentAgain(t *testing.T) {
 		}
 	}
 }
+
+// A resync begins between two entries, although a next one always waits: on a slow disk callers
+// would keep redundancy from coming back for as long as they call.
+func TestResyncHasItsTurnBetweenEntries(t *testing.T) {
+	r := alone(t, A)
+	for range 3 {
+		r.m.Propose(r.now, []byte("change"))
+	}
+	first := r.next(ActAppend)
+	r.linkUp()
+	r.sync(r.joiner())
+	r.none(ActExport) // an entry is under way
+	r.m.Appended(r.now, first.Index)
+	r.shown(scsi.OK, "")
+	r.none(ActAppend)
+	r.next(ActExport)
+}
+
+// Everything is flushed at the joiner when no entry is under way: the joiner may have an entry long
+// before this node's slow disk, and the two are admitted at equal indexes only.
+func TestJoinerIsFlushedBetweenEntries(t *testing.T) {
+	r := joining(t)
+	r.alike()
+	r.next(ActResyncList)
+	r.m.Propose(r.now, []byte("change"))
+	r.m.Propose(r.now, []byte("another one"))
+	entry := r.next(ActAppend)
+	at := r.sent(MsgAppend).Aux
+	r.m.ResyncObjects(r.now, r.objects())
+	r.recv(&Msg{Type: MsgAppendAck, Aux: at})
+	r.notSent(MsgFlushAll)
+	r.m.Appended(r.now, entry.Index)
+	r.notSent(MsgFlushAll)
+	r.shown(scsi.OK, "")
+	r.sent(MsgFlushAll)
+	r.none(ActAppend) // the other one waits until it is a member
+	r.recv(&Msg{Type: MsgFlushAllAck, Aux: at})
+	r.saveState()
+	r.cas()
+}
+
+// What waited for a resync that stops is done then: its caller, and all that wait for that one,
+// would wait until somebody else has a change.
+func TestEntriesContinueAfterAResyncThatStops(t *testing.T) {
+	r := alone(t, A)
+	r.linkUp()
+	r.sync(r.joiner())
+	r.next(ActExport)
+	r.m.SendMeta(r.now, 0, []byte("all"), nil, r.objects())
+	r.m.Propose(r.now, []byte("change"))
+	r.none(ActAppend)
+	r.m.LinkDown(r.now, r.m.link.number, false)
+	r.pull()
+	r.next(ActAppend)
+}

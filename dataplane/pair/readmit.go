@@ -131,4 +131,5 @@ func (m *Machine) resyncStop(now int64, why string) {
 		}
 	}
 	m.logPeerless(now)
+	m.logNext(now) // what had to wait for the resync waits for nothing else
 }

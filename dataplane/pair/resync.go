@@ -35,21 +35,23 @@ type CopyObject struct {
 }
 
 type resyncState struct {
-	stage   resyncStage
-	mirror  bool        // source: writes go to the joiner too
-	durable bool        // and are durable there before the status (R1c)
-	joined  bool        // joiner: the metadata is installed
-	install *Msg        // joiner: waits for our own store work to end (R4)
-	gather  *metaGather // joiner: the parts that have come
-	send    *metaSend   // source: what is still to send
-	retryAt int64
-	admitAt int64
-	movedAt int64  // the joiner last answered
-	saidAt  int64  // when progress was last reported
-	listAt  int64  // no look at the objects before
-	asked   bool   // the arbiter may have taken {a,b}: nothing is decided until the record has been read
-	stopped bool   // the resync is over unless it has
-	why     string // why no resync begins, as last reported
+	stage  resyncStage
+	mirror bool // source: writes go to the joiner too
+	// flushing: source, the joiner was asked to make everything durable.
+	flushing bool
+	durable  bool        // and are durable there before the status (R1c)
+	joined   bool        // joiner: the metadata is installed
+	install  *Msg        // joiner: waits for our own store work to end (R4)
+	gather   *metaGather // joiner: the parts that have come
+	send     *metaSend   // source: what is still to send
+	retryAt  int64
+	admitAt  int64
+	movedAt  int64  // the joiner last answered
+	saidAt   int64  // when progress was last reported
+	listAt   int64  // no look at the objects before
+	asked    bool   // the arbiter may have taken {a,b}: nothing is decided until the record has been read
+	stopped  bool   // the resync is over unless it has
+	why      string // why no resync begins, as last reported
 
 	plan     *copyPlan
 	exported []CopyObject // what there was when the metadata was sent
@@ -372,9 +374,21 @@ func (m *Machine) ResyncObjects(now int64, objs []CopyObject) {
 		r.stage, r.listAt = rsCopy, now+int64(m.cfg.Lease)/2
 		m.act(Action{Kind: ActTakeAll})
 	default:
-		r.stage, r.durable = rsFlush, true
-		m.send(&Msg{Type: MsgFlushAll})
+		r.stage, r.durable, r.flushing = rsFlush, true, false
+		m.flushJoiner()
 	}
 	m.copyNext(now)
 	m.settle(now)
+}
+
+// flushJoiner has the joiner make everything durable, once the entry that is under way is at both
+// nodes: the joiner may have it long before a slow disk here, and is admitted at an equal index
+// only. No other entry begins meanwhile.
+func (m *Machine) flushJoiner() {
+	r := &m.resync
+	if r.stage != rsFlush || r.flushing || m.log.cur != nil || m.log.stage != logIdle {
+		return
+	}
+	r.flushing = true
+	m.send(&Msg{Type: MsgFlushAll})
 }

@@ -208,7 +208,7 @@ func (h *host) install(msg *pair.Msg) {
 		m.Installed(h.clock(), link, state.Index, h.units(), h.incomplete(), res)
 	})
 	h.installed, h.flushedAll = h.w.now, 0
-	lo, hi := h.installTime()
+	lo, hi := h.takes(ms, 20*ms)
 	h.later(lo, hi, func(func() bool) { h.replaceMeta(state.clone()) }, func() { done(scsi.OK) })
 }
 
@@ -226,6 +226,7 @@ type entry struct {
 	Group   groupStep `json:"group,omitempty"`
 	Attempt uint64    `json:"attempt,omitempty"` // of the group, also of an object that is made for it
 	Members []member  `json:"members,omitempty"`
+	Note    uint64    `json:"note,omitempty"` // changes nothing
 }
 
 func (h *host) propose(e entry, done func(scsi.Result)) {
@@ -238,7 +239,12 @@ func (h *host) proposeFor(e entry, done func(res scsi.Result, index uint64)) {
 	if err != nil {
 		panic(err) // plain data
 	}
-	h.moves[h.m.Propose(h.clock(), raw)] = done
+	if h.shares(string(raw), done) {
+		return
+	}
+	id := h.m.Propose(h.clock(), raw)
+	h.moves[id] = done
+	h.shared(string(raw), id)
 }
 
 // transfer moves a LUN away, as the runtime does it.

@@ -51,7 +51,7 @@ func (w *world) administer() {
 		w.trace("ADMINISTRATOR stops node %v", d.stopped.id)
 		d.stopped.kill(false)
 		d.stopped.held = true
-		w.deadline = max(w.deadline, w.now+wellWithin)
+		w.deadline = max(w.deadline, w.now+w.wellWithin())
 	}
 }
 
@@ -129,7 +129,7 @@ func (w *world) release() {
 	d.stopped, d.forced = nil, [2]bool{}
 	h.held = false
 	w.trace("ADMINISTRATOR starts node %v", h.id)
-	w.deadline = max(w.deadline, w.now+wellWithin)
+	w.deadline = max(w.deadline, w.now+w.wellWithin())
 	h.boot()
 }
 

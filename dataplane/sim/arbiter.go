@@ -79,7 +79,7 @@ func (a *arbiterSim) ask(h *host, x pair.Action) {
 	}
 	if a.unheard && cas && x.Record.Both() && h.phase == pair.Alone {
 		a.unheard = false
-		w.deadline = max(w.deadline, w.now+wellWithin)
+		w.deadline = max(w.deadline, w.now+w.wellWithin())
 		land(there, nil)
 		land(there+back, func(out pair.Outcome, rec pair.Record, version string) { // the repetition
 			answer(out, rec, version)

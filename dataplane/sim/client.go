@@ -15,7 +15,7 @@ type client struct {
 	id   int
 	name string
 	// published is when this host published a LUN again last
-	published map[int]int64
+	published map[int]*publication
 	path      int
 	busy      bool
 	op        *logical

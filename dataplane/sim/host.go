@@ -28,6 +28,7 @@ type host struct {
 
 	slow    int64 // added to every disk operation
 	saves   saveTime
+	under   map[string]uint64 // entries that this node has proposed, by their text
 	load    backlog
 	stopped int64         // the disk answers nothing before
 	entry   *entryWork    // of the log, under way
@@ -158,6 +159,7 @@ func (h *host) boot() {
 	h.run.started(w.now)
 	h.life++
 	h.unanswered = 0
+	h.under = nil
 	h.attempts, h.moves, h.quiets = map[*pair.Op]*attempt{}, map[uint64]func(scsi.Result, uint64){}, map[uint64]func(scsi.Result){}
 	h.results, h.refused = map[uint64]bool{}, map[uint64]bool{}
 	h.scrubbing, h.mismatches = nil, 0
@@ -301,6 +303,7 @@ func (h *host) thaw(life int) {
 	late := h.late
 	h.late = nil
 	h.w.trace("node %v continues", h.id)
+	h.owed.unsure = max(h.owed.unsure, h.clock()) // nothing could be done about what was late meanwhile
 	if h.runs() {
 		h.w.mark(markStood)
 		h.turn()

@@ -84,7 +84,7 @@ func (h *host) serves() bool {
 
 // entryTakes is the work on an entry.
 func (h *host) entryTakes(effect, done func()) {
-	lo, hi := 200*us, 10*ms
+	lo, hi := h.takes(200*us, 10*ms)
 	if h.owed.logHangs {
 		h.owed.logHangs = false
 		lo, hi = 2*h.w.shape.mirrorMax, 2*h.w.shape.mirrorMax
@@ -120,6 +120,7 @@ func (h *host) change(meta *metaState, x *entryWork) {
 		x.res = h.applyGroup(e, x.joining)
 	case e.Snap > 0:
 		x.res = h.applySnap(e, x.index, x.joining)
+	case e.Note != 0:
 	case e.Publish != 0:
 		meta.Lost[e.LUN] &^= e.Publish
 	default:

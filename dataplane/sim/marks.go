@@ -185,7 +185,8 @@ func (h *host) sending(msg *pair.Msg) {
 // receiving looks at a frame before the machine is given it. The front end answers its host at
 // once.
 func (h *host) receiving(msg *pair.Msg) {
-	if msg.Type == pair.MsgForwardResult && msg.Result == scsi.Busy {
+	// Only a member forwards; what comes before is an answer to a former process.
+	if msg.Type == pair.MsgForwardResult && msg.Result == scsi.Busy && h.phase == pair.Paired {
 		h.refused[msg.ID] = true
 	}
 }

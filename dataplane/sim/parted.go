@@ -145,7 +145,7 @@ func (w *world) reunite(h *host) {
 	case h.m == nil || h.frozenNow() || peer.m == nil || w.admin.stopped != nil || w.arb.lost: // first she names a node
 	case h.phase == pair.Fenced && peer.phase == pair.Alone:
 		w.trace("ADMINISTRATOR gives up what node %v has beyond node %v", h.id, peer.id)
-		w.deadline = max(w.deadline, w.now+wellWithin)
+		w.deadline = max(w.deadline, w.now+w.wellWithin())
 		h.kill(false)
 		if h.disk.epoch == peer.epoch {
 			w.mark(markForked)

@@ -1,11 +1,16 @@
 package sim
 
-import "slices"
+import (
+	"slices"
 
-// A disk may need longer than a lease to make a node's own state durable, or the metadata that a
-// source has sent: it is busy with the data of hosts. From then on that holds until the end of the
-// history, also when all faults are over: that a node takes long to act on a record must not keep
-// the two from being members.
+	"github.com/gemel-storage/gemel/dataplane/pair"
+	"github.com/gemel-storage/gemel/dataplane/scsi"
+)
+
+// A disk may need longer than a lease to make a node's own state durable, an entry of the log, or
+// the metadata that a source has sent: it is busy with the data of hosts. From then on that holds
+// until the end of the history, also when all faults are over: that a node takes long to act on a
+// record must not keep the two from being members, nor must callers that always have a next change.
 
 const slowSavesName = "slow saves"
 
@@ -33,7 +38,44 @@ func (w *world) slowSaves() bool {
 			}
 		}
 	})
+	for range callers {
+		w.calls()
+	}
 	return true
+}
+
+// callers is how many callers at once have changes of the metadata, each the next one when it has
+// the answer: the log is never idle until both nodes are members.
+const callers = 3
+
+func (w *world) calls() {
+	if w.healed && w.unserved() == 0 && w.nodes[0].phase == pair.Paired && w.nodes[1].phase == pair.Paired {
+		return
+	}
+	h := w.any()
+	if h.m == nil || h.frozenNow() || !h.m.Serving(h.clock()) {
+		w.after(20*ms, w.calls)
+		return
+	}
+	w.notes++
+	life, ended := h.life, false
+	h.moving++
+	h.propose(entry{Note: w.notes}, func(scsi.Result) {
+		h.moving--
+		ended = true
+		w.after(w.even(0, 10*ms), w.calls)
+	})
+	var watch func()
+	watch = func() { // a process that has died answers nothing
+		switch {
+		case ended:
+		case h.life != life:
+			w.calls()
+		default:
+			w.after(200*ms, watch)
+		}
+	}
+	w.after(200*ms, watch)
 }
 
 // saving is a save of the node's own state.
@@ -47,10 +89,36 @@ func (h *host) saving(effect, done func()) {
 	})
 }
 
-// installTime is between which bounds an installation takes.
-func (h *host) installTime() (lo, hi int64) {
+// takes is how long something else of the metadata takes to become durable: between lo and hi, or
+// as long as a save.
+func (h *host) takes(lo, hi int64) (least, most int64) {
 	if h.saves == usualSave {
-		return ms, 20 * ms
+		return lo, hi
 	}
 	return h.saves.least, h.saves.most
+}
+
+// Callers that ask for the same while that is under way share its outcome, as those of a node share
+// entries: on a slow disk what is repeated once a second would wait for itself.
+
+// shares has done wait for an equal entry that is under way at this node, if there is one.
+func (h *host) shares(raw string, done func(scsi.Result, uint64)) bool {
+	id, ok := h.under[raw]
+	first := h.moves[id]
+	if !ok || first == nil || !h.w.sluggish() {
+		return false
+	}
+	h.moves[id] = func(res scsi.Result, index uint64) {
+		first(res, index)
+		done(res, index)
+	}
+	return true
+}
+
+// shared notes an entry that is under way.
+func (h *host) shared(raw string, id uint64) {
+	if h.under == nil {
+		h.under = map[string]uint64{}
+	}
+	h.under[raw] = id
 }

@@ -34,7 +34,8 @@ const maxSeeds = 2000
 // (the owner excludes it as well); and, which the model has as well (bug19), a lone member that
 // takes its own exclusion, after it had asked for {a,b}, for a force; that a damaged block is
 // healed, and fetched, under a range of its own (the same bytes are written, and what is read
-// half-way is looked at again).
+// half-way is looked at again); that what waited for a resync continues when the resync stops (the
+// next change has it continue).
 //
 // All mistakes except those of R15 are played in plain histories, whose disks keep no checksums:
 // the seeds that were found before checksums existed stay useful, and a history in which nothing
@@ -105,7 +106,7 @@ var machineBugs = []bug{
 	{rule: "R7", name: "resync copy without the range lock", file: "copy.go",
 		old: "\t\tm.ops[o.id] = o\n\t\tm.send(&Msg{Type: MsgCopySum,", new: "\t\tm.ops[o.id] = o\n\t\tm.unlock(o)\n\t\tm.send(&Msg{Type: MsgCopySum,"},
 	{rule: "R7", name: "readmit onto unflushed pages", file: "resync.go",
-		old: "r.stage, r.durable = rsFlush, true\n\t\tm.send(&Msg{Type: MsgFlushAll})", new: "r.stage, r.durable = rsAdmit, true\n\t\tm.admit(now)"},
+		old: "r.stage, r.durable, r.flushing = rsFlush, true, false\n\t\tm.flushJoiner()", new: "r.stage, r.durable = rsAdmit, true\n\t\tm.admit(now)"},
 	{rule: "R7", name: "readmit too early: nothing is copied", file: "resync.go",
 		old: "r.mirror, r.stage = true, rsCopy\n", new: "r.mirror, r.stage, r.plan.at = true, rsCopy, len(r.plan.objects)\n"},
 	{rule: "R7", name: "writes during the resync are not mirrored", file: "machine.go",
@@ -287,6 +288,10 @@ var machineBugs = []bug{
 		old: "m.lease.met, m.lease.graced, m.lease.until, m.lease.graceUntil = false, false, 0, 0", new: "m.lease.met, m.lease.until = false, 0"},
 	{rule: "R6", name: "the end of an earlier save counts for a later one", hints: []uint64{12231805778929157702}, file: "checkpoint.go", flags: []string{"-with", "slow saves"},
 		old: "if w.id != m.saved.last[w.why] {", new: "if false {"},
+	{rule: "R9", name: "a resync waits for a log that always has a next entry", file: "log.go", flags: []string{"-with", "slow saves"},
+		old: "m.resyncBegin(now) // between two entries", new: "_ = now // between two entries"},
+	{rule: "R9", name: "the joiner is flushed while an entry is under way", file: "resync.go", flags: []string{"-with", "slow saves"},
+		old: "r.flushing || m.log.cur != nil || m.log.stage != logIdle {", new: "r.flushing {"},
 	{rule: "R3", name: "a step of the wall clock takes no lease back", file: "clock.go", flags: []string{"-with", "clock stops"},
 		old: "\tm.lease.until = min(m.lease.until, now)\n", new: ""},
 	{rule: "R3", name: "an answer to a heartbeat from before the clock was stopped gives a lease", hints: []uint64{16873012302639936703}, file: "link.go", seeds: 8000, flags: []string{"-with", "clock stops"},
