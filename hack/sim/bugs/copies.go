@@ -36,7 +36,7 @@ var copyBugs = []bug{
 		old: "|| h.compared[slot] == nil || slices.Contains(h.compared[slot], false) {", new: "|| false && slices.Contains(h.compared[slot], false) {"},
 	{player: runtimes, rule: "R14", name: "what a resync has made whole is committed without the copy of its source", hints: []uint64{12152598392236905011}, file: "look.go", flags: withTrouble(""),
 		old: "\tcase own == heldWhole && its == heldWhole:\n\t\treturn snapAbort\n", new: ""},
-	{player: runtimes, rule: "R14", name: "a lone source commits what it has listed too late for its joiner", file: "look.go", hints: []uint64{11170959139869498204}, seeds: 8000,
+	{player: runtimes, rule: "R14", name: "a lone source commits what it has listed too late for its joiner", file: "look.go", hints: []uint64{5764785867839263175}, flags: []string{"-with", "snapshot while joining"},
 		old: " || h.unlisted(slot, s.Born) {", new: " || false && h.unlisted(slot, s.Born) {"},
 	{player: runtimes, rule: "R14", name: "an object that is prepared is on the list of a resync", hints: []uint64{10428619215063637287}, file: "snap.go", flags: []string{"-with", "snapshot while joining"},
 		old: "\t\tif s.Stage > stagePrepared {\n", new: "\t\tif s.Stage > stageNone {\n"},
