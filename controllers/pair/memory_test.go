@@ -40,8 +40,8 @@ func (c *writes) Patch(ctx context.Context, o client.Object, p client.Patch, opt
 	return c.Client.Patch(ctx, o, p, opts...)
 }
 
-// A reconcile of a pair that nobody has changed writes nothing. What somebody changes or deletes is
-// put back, and what the spec changes is applied, each alone.
+// A reconcile of an unchanged pair writes nothing. What somebody changes or deletes is put back,
+// and what the spec changes is applied, each alone.
 func TestUnchangedPairIsNotWritten(t *testing.T) {
 	w := newWorld(t, "unchanged")
 	w.down["a"], w.down["b"] = true, true

@@ -108,8 +108,8 @@ func TestTallyIsTheSumOfWhatThereIs(t *testing.T) {
 	}
 }
 
-// Nothing is told before what there was at the start is counted: the first placements would all go
-// to one pair.
+// The tally gives no counts before the LogicalUnits that exist at the start are counted: the first
+// placements would all go to one pair.
 func TestTallyWaitsForTheCache(t *testing.T) {
 	var x Tally
 	ready := false

@@ -15,7 +15,7 @@ import (
 )
 
 // Memory applies objects, and leaves an object out that is as its last application left it: the
-// same is to be applied, and nobody has changed the object since, which its resource version says.
+// same is to be applied, and the object has not changed since, which its resource version says.
 // So a reconcile that finds nothing to do writes nothing. What it compares with comes from the
 // client, whose cache may be behind; then an object is applied once more than necessary, or, if
 // somebody has just changed it, with the event of that change. A Memory is safe for concurrent use.
