@@ -17,8 +17,8 @@ import (
 // Sweep deletes the credentials on a pair that have been unused for the grace time: of workers
 // whose Host is gone, or of all workers if the cluster disables CHAP; and those of other workers
 // that have been unused for the spare time. Those of a worker with a LUN of the pair, in spec or
-// status, stay. A deletion based on a stale cache is harmless: the
-// credentials are created again and sent to the targets, and the worker enrols again.
+// status, stay. A deletion based on a stale cache is harmless: the credentials are created again
+// and sent to the targets, and the worker enrols again.
 func (k *Keeper) Sweep(ctx context.Context, c *v1alpha1.StorageCluster, pair string) error {
 	all, err := k.secrets(ctx, pair)
 	if err != nil || len(all) == 0 {

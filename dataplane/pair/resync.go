@@ -35,11 +35,10 @@ type CopyObject struct {
 }
 
 type resyncState struct {
-	stage  resyncStage
-	mirror bool // source: writes go to the joiner too
-	// flushing: source, the joiner was asked to make everything durable.
-	flushing bool
+	stage    resyncStage
+	mirror   bool        // source: writes go to the joiner too
 	durable  bool        // and are durable there before the status (R1c)
+	flushing bool        // source: the joiner was asked to make everything durable
 	joined   bool        // joiner: the metadata is installed
 	install  *Msg        // joiner: waits for our own store work to end (R4)
 	gather   *metaGather // joiner: the parts that have come

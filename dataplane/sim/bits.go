@@ -87,30 +87,18 @@ const publishEvery = 100 * ms
 // returned it.
 func (c *client) publish(h *host, l *logical) {
 	w, life := c.w, h.life
-	if p, ok := c.published[l.lun]; ok && (w.now-p.at < publishEvery || p.under && p.h.life == p.life && w.sluggish()) {
+	if at, ok := c.published[l.lun]; ok && w.now-at < publishEvery {
 		return // a log that waits for a slow disk would be flooded
 	}
 	if c.published == nil {
-		c.published = map[int]*publication{}
+		c.published = map[int]int64{}
 	}
-	p := &publication{w.now, h, life, true}
-	c.published[l.lun] = p
+	c.published[l.lun] = w.now
 	w.mark(markPublished)
 	w.after(w.between(ms, 50*ms), func() {
 		h.when(life, func() {
 			h.moving++
-			h.propose(entry{LUN: l.lun, Publish: 1 << c.id}, func(scsi.Result) {
-				h.moving--
-				p.under = false
-			})
+			h.propose(entry{LUN: l.lun, Publish: 1 << c.id}, func(scsi.Result) { h.moving-- })
 		})
 	})
-}
-
-// publication is when and where a host has published a LUN again, and whether that is under way.
-type publication struct {
-	at    int64
-	h     *host
-	life  int
-	under bool
 }

@@ -15,7 +15,7 @@ type client struct {
 	id   int
 	name string
 	// published is when this host published a LUN again last
-	published map[int]*publication
+	published map[int]int64
 	path      int
 	busy      bool
 	op        *logical

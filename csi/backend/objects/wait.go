@@ -3,7 +3,6 @@ package objects
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -138,7 +137,7 @@ func (b *Backend) waitUnit(ctx context.Context, what string, lu *v1alpha1.Logica
 	err := wait(ctx, b, what, lu, func() *v1alpha1.LogicalUnit { return &v1alpha1.LogicalUnit{} }, &v1alpha1.LogicalUnitList{}, func(now *v1alpha1.LogicalUnit) (bool, error) {
 		seen = now
 		return done(now)
-	}, func(now *v1alpha1.LogicalUnit) error { return b.pairsDown(ctx, what, pairsOf(now)) })
+	}, func(now *v1alpha1.LogicalUnit) error { return b.pairsDown(ctx, what, now.Spec.Placement.Pairs()) })
 	return seen, err
 }
 
@@ -157,22 +156,4 @@ func (b *Backend) pairsDown(ctx context.Context, what string, names []string) er
 		}
 	}
 	return nil
-}
-
-// pairsOf are the pairs on which a volume is known to lie.
-func pairsOf(lu *v1alpha1.LogicalUnit) (list []string) {
-	add := func(name string) {
-		if name != "" && !slices.Contains(list, name) {
-			list = append(list, name)
-		}
-	}
-	if lu.Spec.Placement != nil {
-		add(lu.Spec.Placement.Pair)
-	}
-	for _, h := range lu.Status.Hosts {
-		for _, l := range h.Legs {
-			add(l.Pair)
-		}
-	}
-	return list
 }

@@ -49,7 +49,7 @@ func TestCallsBesideADeadPair(t *testing.T) {
 
 	r.ok(dead.Kill(0))
 	r.ok(dead.Kill(1))
-	r.pairIs("dead-p0", metav1.Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPairDown, Message: "no node serves: nobody answers"})
+	r.pairIs("dead-p0", metav1.Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPairDown, Message: "no node serves: neither node answers"})
 	publish := func(id, host string) error {
 		_, err := r.b.Publish(r.ctx, backend.Publish{VolumeID: id, HostIQN: host, Exclusive: true})
 		return err
@@ -63,7 +63,7 @@ func TestCallsBesideADeadPair(t *testing.T) {
 			} else {
 				err = publish(id, hostB)
 			}
-			if took := time.Since(began); !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "pair dead-p0 does not serve: no node serves: nobody answers") || took > 5*time.Second {
+			if took := time.Since(began); !errors.Is(err, backend.ErrUnavailable) || !strings.Contains(err.Error(), "pair dead-p0 does not serve: no node serves: neither node answers") || took > 5*time.Second {
 				t.Errorf("after %v: %v", took, err)
 			}
 		})
