@@ -93,7 +93,7 @@ func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 	}
 	a := advertisedBy(t)
 	csiDriver := repositoryFile(t, "charts/gemel/templates/driver.yaml")
-	sidecars := repositoryFile(t, "charts/gemel/templates/controller.yaml")
+	sidecars := repositoryFile(t, "config/manager/csi-controller.yaml")
 	var values struct{ Node struct{ MaxVolumes int } }
 	if err := yaml.Unmarshal([]byte(repositoryFile(t, "charts/gemel/values.yaml")), &values); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,8 @@ func TestTheDeclarationIsWhatTheDriverAdvertises(t *testing.T) {
 		"snapshotMetadata":    a["plugin SNAPSHOT_METADATA_SERVICE"],
 		// The chart's class binds immediately. The provisioner publishes capacity for such a class
 		// only with a flag.
-		"capacity": a["controller GET_CAPACITY"] && a["plugin VOLUME_ACCESSIBILITY_CONSTRAINTS"] && strings.Contains(sidecars, "--enable-capacity, --capacity-for-immediate-binding"),
+		"capacity": a["controller GET_CAPACITY"] && a["plugin VOLUME_ACCESSIBILITY_CONSTRAINTS"] &&
+			strings.Contains(sidecars, "- --enable-capacity\n") && strings.Contains(sidecars, "- --capacity-for-immediate-binding\n"),
 	}
 	got := d.DriverInfo.Capabilities
 	for _, name := range slices.Sorted(maps.Keys(want)) {
