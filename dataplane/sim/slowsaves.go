@@ -38,8 +38,11 @@ func (w *world) slowSaves() bool {
 			}
 		}
 	})
-	for range callers {
-		w.calls()
+	if !w.calling {
+		w.calling = true
+		for range callers {
+			w.calls()
+		}
 	}
 	return true
 }

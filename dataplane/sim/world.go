@@ -85,6 +85,7 @@ type world struct {
 	away      []func()            // put lost files back
 	rotten    map[[2]int]int64    // groups of LUNs that have been damaged at either node
 	notes     uint64              // of callers, so far
+	calling   bool                // callers have begun
 	lookedAt  map[[2]int]looked   // regions that were copied
 	ids       int                 // stores made
 	instants  map[uint64]instant  // of snapshots, by Born
