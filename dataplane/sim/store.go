@@ -346,6 +346,9 @@ func (h *host) readBack(o *pair.Op, repair bool) {
 		if gone = !h.disk.exists(o.LUN); gone || h.life != life {
 			return
 		}
+		if repair { // a block that was damaged since the refusal would be left out, see space
+			h.w.unflip()
+		}
 		off, n := o.Range()
 		var hole bool
 		o.Buf, hole = h.disk.read(make([]byte, 0, n), o.LUN, off, n)
