@@ -43,11 +43,29 @@ type Pool struct {
 	Capacity int64 // bytes, of the smaller member
 	Free     int64 // bytes that nothing is allocated in, on the member that has less; LUNs are thin
 	Promised int64 // bytes: the sum of the sizes of the LUNs that are placed in it, written or not
+	// Promisable is how many bytes may be promised; 0: it is not known, and nothing is refused for
+	// it.
+	Promisable int64
 }
 
 // room is how many bytes would be left if the LUNs that are placed in it were written from end to
 // end, and no more than are free: below 0 where more is promised than there is.
 func (x *Pool) room() int64 { return min(x.Free, x.Capacity-x.Promised) }
+
+func (x *Pool) largest() int64 {
+	if x.Promisable > 0 {
+		return min(x.Free, x.Promisable-x.Promised)
+	}
+	return x.Free
+}
+
+// Overcommits says why so many bytes more cannot be promised; nil if they can.
+func (x *Pool) Overcommits(bytes int64) error {
+	if x.Promisable <= 0 || bytes <= 0 || bytes <= x.Promisable-x.Promised {
+		return nil
+	}
+	return fmt.Errorf("%d bytes of pool %s are promised to LUNs, %d more would be more than the %d that may be promised (overcommitPercent of the pool)", x.Promised, x.Name, bytes, x.Promisable)
+}
 
 // Pool finds one by its name, nil when not every member has it; the empty name is that of the first
 // one.
@@ -105,7 +123,11 @@ func FromObject(p *v1alpha1.TargetPair, luns int) Pair {
 	out.Ready = out.Ready && p.DeletionTimestamp.IsZero()
 	for _, x := range p.Status.Pools {
 		if x.Capacity != nil && x.Free != nil {
-			out.Pools = append(out.Pools, Pool{Name: x.Name, Capacity: x.Capacity.Value(), Free: x.Free.Value()})
+			pool := Pool{Name: x.Name, Capacity: x.Capacity.Value(), Free: x.Free.Value()}
+			if x.Promised != nil && x.Promisable != nil {
+				pool.Promised, pool.Promisable = x.Promised.Value(), x.Promisable.Value()
+			}
+			out.Pools = append(out.Pools, pool)
 		}
 	}
 	if len(p.Status.Pools) == 0 && p.Status.Capacity != nil && p.Status.Free != nil { // as an earlier release has left it
@@ -199,6 +221,9 @@ func refuses(p Pair, req Request) error {
 	case p.LUNs >= MaxLUNs:
 		return fmt.Errorf("it has reached its limit of %d LUNs", MaxLUNs)
 	case req.SourcePair != "":
+		if x := p.Pool(req.Pool); x != nil {
+			return x.Overcommits(req.Size)
+		}
 		return nil
 	case p.Pool(req.Pool) == nil:
 		return fmt.Errorf("%w: its nodes do not both have a backing volume of pool %s yet: see its condition UpToDate", ErrNotReady, req.Pool)
@@ -207,15 +232,18 @@ func refuses(p Pair, req Request) error {
 	case p.free(req.Pool) < req.Size:
 		return fmt.Errorf("%d bytes are free, %d are required", p.free(req.Pool), req.Size)
 	}
-	return nil
+	return p.Pool(req.Pool).Overcommits(req.Size)
 }
 
 // Largest is the size in bytes of the largest LUN that one pair of a cluster takes in a pool: of
-// any cluster, and in the first pool, with an empty name.
+// any cluster, and in the first pool, with an empty name. It is as much as is free there, and as
+// may be promised.
 func Largest(pairs []Pair, cluster, pool string) (size int64) {
 	for _, p := range pairs {
 		if (cluster == "" || p.Cluster == cluster) && p.Ready && p.LUNs < MaxLUNs {
-			size = max(size, p.free(pool))
+			if x := p.Pool(pool); x != nil {
+				size = max(size, x.largest())
+			}
 		}
 	}
 	return size

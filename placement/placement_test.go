@@ -197,3 +197,36 @@ func TestThinLUNsAreSpread(t *testing.T) {
 		}
 	}
 }
+
+// A LUN, and a copy, is refused where it would promise more than may be promised.
+func TestOvercommitIsRefused(t *testing.T) {
+	pair := func(name string, promised int64) Pair {
+		return Pair{Name: name, Cluster: "c", Ready: true, InSync: true, Pools: []Pool{{Name: "main", Capacity: 100, Free: 100, Promised: promised, Promisable: 200}}}
+	}
+	for _, x := range []struct {
+		name  string
+		pairs []Pair
+		req   Request
+		want  string
+	}{
+		{"there is room", []Pair{pair("a", 150)}, Request{Cluster: "c", Size: 50}, "a"},
+		{"one byte more", []Pair{pair("a", 151)}, Request{Cluster: "c", Size: 50}, ""},
+		{"another pair has room", []Pair{pair("a", 190), pair("b", 199), pair("d", 100)}, Request{Cluster: "c", Pool: "main", Size: 50}, "d"},
+		{"a copy", []Pair{pair("a", 151), pair("b", 0)}, Request{Cluster: "c", Size: 50, SourcePair: "a"}, ""},
+		{"a copy that has room", []Pair{pair("a", 150), pair("b", 0)}, Request{Cluster: "c", Size: 50, SourcePair: "a"}, "a"},
+		{"more was promised before the limit came", []Pair{pair("a", 900)}, Request{Cluster: "c", Size: 1}, ""},
+	} {
+		got, err := Choose(x.pairs, x.req)
+		if got.Pair != x.want || x.want == "" && (!errors.Is(err, ErrNoRoom) || !strings.Contains(err.Error(), "overcommitPercent")) {
+			t.Errorf("%s: %q, %v", x.name, got.Pair, err)
+		}
+	}
+	if _, _, err := Legs([]Pair{pair("a", 190), pair("b", 0)}, Request{Cluster: "c", Size: 80}, 2); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("legs: %v", err)
+	}
+	for size, pairs := range map[int64][]Pair{50: {pair("a", 150)}, 100: {pair("a", 150), pair("b", 20)}, 0: {pair("a", 900)}} {
+		if got := Largest(pairs, "c", "main"); got != size {
+			t.Errorf("largest: %d, not %d", got, size)
+		}
+	}
+}

@@ -15,6 +15,8 @@ const (
 	ConditionReachable = "Reachable"
 	// ConditionUpToDate: every target has the image and the settings of the spec.
 	ConditionUpToDate = "UpToDate"
+	// ConditionSpaceAvailable: every pool has free space, and more may be promised to new LUNs.
+	ConditionSpaceAvailable = "SpaceAvailable"
 	// ConditionDomainsMatch: the couples of spec.domains have their pairs.
 	ConditionDomainsMatch = "DomainsMatch"
 	// ConditionPublished: every host of the spec can access the LUN, and no other host can.
@@ -48,7 +50,12 @@ const (
 	ReasonPathUnseen    = "PathsNotDiscovered" // a worker has a session, but lacks paths
 	ReasonUnreachable   = "NodeUnreachable"    // the operator cannot reach a node; the other one reports that both are in sync
 	ReasonMember        = "Members"            // data moves away from members of a pool that the spec does not have any more
+	ReasonExpanding     = "Expanding"          // backing volumes are being made larger
 	ReasonDataKept      = "DataKept"           // the object is being deleted, but its data is kept: the message says what to do
+
+	ReasonNearFull      = "NearFull"      // a pool has little free space
+	ReasonFull          = "Full"          // a pool has no free space: writes that need some end with an error
+	ReasonOvercommitted = "Overcommitted" // as much is promised to LUNs as overcommitPercent allows: no new LUN
 
 	ReasonNoClaims        = "NoClaims"        // the selector of a group selects no claim
 	ReasonConflict        = "Conflict"        // another group selects a claim as well

@@ -1,6 +1,10 @@
 package v1alpha1
 
-import "strings"
+import (
+	"cmp"
+	"math"
+	"strings"
+)
 
 // DefaultVolume is the targets' name of the backing volume with their metadata: that of the first
 // pool, whatever its name.
@@ -52,4 +56,17 @@ func (s *StorageClusterSpec) PoolOf(volume string) string {
 		return s.Pools[0].Name
 	}
 	return volume
+}
+
+// DefaultOvercommitPercent is what Pool.OvercommitPercent is if it is not set.
+const DefaultOvercommitPercent = 2000
+
+// PromisableOf is how many bytes may be promised to the LUNs of the pool on a pair that has so many
+// bytes of it.
+func (p *Pool) PromisableOf(capacity int64) int64 {
+	percent := int64(cmp.Or(p.OvercommitPercent, DefaultOvercommitPercent))
+	if capacity/100 >= math.MaxInt64/percent {
+		return math.MaxInt64
+	}
+	return capacity/100*percent + capacity%100*percent/100
 }

@@ -297,6 +297,15 @@ type Pool struct {
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('1Gi')) >= 0",message="size: a backing volume has 1Gi at least"
 	Size resource.Quantity `json:"size"`
 
+	// OvercommitPercent limits what is promised to LUNs, which are thin: on each pair the sizes of
+	// the LUNs of the pool are together at most so many percent of the capacity of the pool there.
+	// 100 promises no more than there is; snapshots take space besides. A LUN, a copy or an
+	// expansion that would promise more is refused; what exists stays. Default: 2000.
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=100000
+	// +optional
+	OvercommitPercent int32 `json:"overcommitPercent,omitempty"`
+
 	// Volumes of each target node beside the one of the pool itself. The LUNs of the pool are
 	// spread over all of them, and have their space and speed together. Volumes can be added and
 	// taken away while hosts use the LUNs; each change is rolled out one node of a pair at a time,
@@ -345,6 +354,13 @@ type PoolStatus struct {
 	// Free is the free space for LUNs, on the member with less.
 	// +optional
 	Free *resource.Quantity `json:"free,omitempty"`
+	// Promised is the sum of the sizes of the LUNs. A LUN is thin: it takes what is written to it.
+	// +optional
+	Promised *resource.Quantity `json:"promised,omitempty"`
+	// Promisable is how much may be promised: the percentage of the capacity that overcommitPercent
+	// of the pool says.
+	// +optional
+	Promisable *resource.Quantity `json:"promisable,omitempty"`
 }
 
 // StorageClusterStatus is the observed state.
@@ -352,7 +368,7 @@ type StorageClusterStatus struct {
 	// ObservedGeneration is the generation of the spec that this status is of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready, UpToDate, and DomainsMatch if spec.domains is set.
+	// Conditions: Ready, UpToDate, SpaceAvailable, and DomainsMatch if spec.domains is set.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -89,7 +89,7 @@ type TargetPairStatus struct {
 	// ObservedGeneration is the generation of the spec that this status is of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready (hosts are served), InSync, Reachable, UpToDate.
+	// Conditions: Ready (hosts are served), InSync, Reachable, UpToDate, SpaceAvailable.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

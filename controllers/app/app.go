@@ -37,6 +37,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/pair"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/controllers/snapshot"
+	"github.com/gemel-storage/gemel/controllers/tally"
 	"github.com/gemel-storage/gemel/internal/cli"
 	"github.com/gemel-storage/gemel/internal/memlimit"
 )
@@ -178,7 +179,11 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	defer func() { _ = directory.Close() }()
 	events := m.GetEventRecorder(v1alpha1.OperatorManager)
 	keeper := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Made: chap.RecordMade(events), Grace: idleCredentials, Spare: spareCredentials}
-	targets := &pair.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: directory, CHAP: keeper, Events: events}
+	counts := &tally.Tally{}
+	if err := counts.Follow(ctx, m.GetCache()); err != nil {
+		return err
+	}
+	targets := &pair.Reconciler{Tally: counts, Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: directory, CHAP: keeper, Events: events}
 	finder, claims, err := groups.NewFinder(m)
 	if err = errors.Join(err, index.Add(ctx, m.GetFieldIndexer())); err != nil {
 		return err
@@ -186,7 +191,7 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	spread := &consistencygroup.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: directory, Groups: finder, Events: events}
 	if err := errors.Join(
 		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),
-		targets.SetupWithManager(m), logicalunit.SetupWithManager(m, directory, keeper, finder), o.enrolment(m, targets), snapshot.SetupWithManager(m, directory),
+		targets.SetupWithManager(m), logicalunit.SetupWithManager(m, directory, keeper, finder, counts), o.enrolment(m, targets), snapshot.SetupWithManager(m, directory),
 		spread.SetupWithManager(m, claims),
 		groupsnapshot.SetupWithManager(m, directory),
 		(&host.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Targets: directory, Events: events}).SetupWithManager(m),

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -224,12 +225,23 @@ func sumPools(pools []v1alpha1.Pool, pairs []v1alpha1.TargetPair) (out []v1alpha
 				if p.Name == x.Name && p.Capacity != nil && p.Free != nil {
 					x.Capacity.Add(*p.Capacity)
 					x.Free.Add(*p.Free)
+					x.Promised, x.Promisable = sum(x.Promised, p.Promised), sum(x.Promisable, p.Promisable)
 				}
 			}
 		}
 		out = append(out, x)
 	}
 	return out
+}
+
+// sum adds two quantities that may not be known: a pair that has not said anything adds nothing.
+func sum(a, b *resource.Quantity) *resource.Quantity {
+	if a == nil || b == nil {
+		return cmp.Or(a, b)
+	}
+	s := a.DeepCopy()
+	s.Add(*b)
+	return &s
 }
 
 // recordEvent records changes of Ready, except normal progress.
@@ -249,7 +261,8 @@ func conditions(c *v1alpha1.StorageCluster, v *view) []metav1.Condition {
 	pairs := v.pairs
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "every pair serves"}
 	upToDate := metav1.Condition{Type: v1alpha1.ConditionUpToDate, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "every node matches the spec"}
-	var down, degraded, stale []string
+	space := metav1.Condition{Type: v1alpha1.ConditionSpaceAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "every pool of every pair has free space"}
+	var down, degraded, stale, tight []string
 	reason, why := v1alpha1.ReasonProgressing, v1alpha1.ReasonRolling
 	for i := range pairs {
 		p := &pairs[i]
@@ -269,6 +282,10 @@ func conditions(c *v1alpha1.StorageCluster, v *view) []metav1.Condition {
 			}
 			stale = append(stale, p.Name+": "+text)
 		}
+		if x := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionSpaceAvailable); x != nil && x.Status != metav1.ConditionTrue {
+			tight = append(tight, p.Name+": "+x.Message)
+			space.Status, space.Reason = metav1.ConditionFalse, worse(space.Reason, x.Reason)
+		}
 	}
 	switch {
 	case len(down) > 0:
@@ -283,9 +300,21 @@ func conditions(c *v1alpha1.StorageCluster, v *view) []metav1.Condition {
 	if len(stale) > 0 {
 		upToDate.Status, upToDate.Reason, upToDate.Message = metav1.ConditionFalse, why, strings.Join(stale, "; ")
 	}
-	all := []metav1.Condition{ready, upToDate}
+	if len(tight) > 0 {
+		space.Message = strings.Join(tight, "; ")
+	}
+	all := []metav1.Condition{ready, upToDate, space}
 	if len(c.Spec.Domains) > 0 && c.DeletionTimestamp.IsZero() {
 		all = append(all, v.layout.condition(&c.Spec))
 	}
 	return all
+}
+
+// worse is the reason of SpaceAvailable that needs an administrator first.
+func worse(a, b string) string {
+	order := []string{v1alpha1.ReasonReady, v1alpha1.ReasonOvercommitted, v1alpha1.ReasonNearFull, v1alpha1.ReasonFull}
+	if slices.Index(order, b) > slices.Index(order, a) {
+		return b
+	}
+	return a
 }

@@ -189,16 +189,25 @@ func TestSumsUpPools(t *testing.T) {
 		w.pair(i, 0, true)
 		p := &v1alpha1.TargetPair{}
 		w.ok(w.c.Get(w.ctx, client.ObjectKey{Name: v1alpha1.PairName(w.name, i)}, p))
-		p.Status.Pools = []v1alpha1.PoolStatus{{Name: "default", Capacity: q("10Gi"), Free: q("9Gi")}, {Name: "fast", Capacity: q("5Gi"), Free: q("1Gi")}}[:2-i]
+		p.Status.Pools = []v1alpha1.PoolStatus{{Name: "default", Capacity: q("10Gi"), Free: q("9Gi"), Promised: q("7Gi"), Promisable: q("20Gi")}, {Name: "fast", Capacity: q("5Gi"), Free: q("1Gi")}}[:2-i]
+		reason := []string{v1alpha1.ReasonNearFull, v1alpha1.ReasonOvercommitted}[i]
+		meta.SetStatusCondition(&p.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionSpaceAvailable, Status: metav1.ConditionFalse, Reason: reason, Message: "it is " + reason})
 		w.ok(w.c.Status().Update(w.ctx, p))
 	}
 	w.step()
 	got := ""
 	for _, p := range w.get().Status.Pools {
 		got += p.Name + " " + p.Free.String() + "/" + p.Capacity.String() + " "
+		if p.Promised != nil {
+			got += p.Promised.String() + "/" + p.Promisable.String() + " "
+		}
 	}
-	if got != "default 18Gi/20Gi fast 1Gi/5Gi new 0/0 " {
+	if got != "default 18Gi/20Gi 14Gi/40Gi fast 1Gi/5Gi new 0/0 " {
 		t.Error(got)
+	}
+	if c := meta.FindStatusCondition(w.get().Status.Conditions, v1alpha1.ConditionSpaceAvailable); c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonNearFull ||
+		c.Message != "pools-p0: it is NearFull; pools-p1: it is Overcommitted" {
+		t.Errorf("%+v", c)
 	}
 }
 

@@ -32,7 +32,7 @@ func Status(ctx context.Context, c client.Client, w io.Writer) error {
 		fmt.Fprintf(w, "cluster %s: %d pairs, %d InSync, %d LUNs, %v free of %v\n", x.Name, x.Status.Pairs, x.Status.ReadyPairs, x.Status.LogicalUnits, x.Status.Free, x.Status.Capacity)
 		if len(x.Status.Pools) > 1 {
 			for _, p := range x.Status.Pools {
-				fmt.Fprintf(w, "  pool %s: %v free of %v\n", p.Name, p.Free, p.Capacity)
+				fmt.Fprintf(w, "  pool %s: %v free of %v%s\n", p.Name, p.Free, p.Capacity, promised(&p))
 			}
 		}
 		for _, d := range x.Status.Domains {
@@ -137,6 +137,14 @@ func printDamage(w io.Writer, indent string, list []v1alpha1.NodeDamage) {
 			fmt.Fprintln(w)
 		}
 	}
+}
+
+// promised is what is promised of a pool, if that is known.
+func promised(x *v1alpha1.PoolStatus) string {
+	if x.Promised == nil || x.Promisable == nil {
+		return ""
+	}
+	return fmt.Sprintf(", %v promised of at most %v", x.Promised, x.Promisable)
 }
 
 // pools of a pair with their free space, if there are several.

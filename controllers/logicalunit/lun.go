@@ -94,6 +94,11 @@ func (p *pass) expand(ctx context.Context) error {
 	if p.lun.SizeBytes >= size {
 		return nil
 	}
+	if p.lu.Spec.Leg == nil { // its volume has asked
+		if err := p.growable(ctx); err != nil {
+			return err
+		}
+	}
 	lun, err := change(ctx, p, "expand the LUN", service.ExpandLUN, &targetv1.ExpandLUNRequest{Uuid: p.lun.Uuid, SizeBytes: size})
 	if err != nil {
 		return err

@@ -106,7 +106,7 @@ func (p *pass) place(ctx context.Context) error {
 	if req.Consumer.Known() {
 		p.locate(ctx, list)
 	}
-	choice, legPairs, err := p.chooseAll(ctx, list, req, s)
+	choice, legPairs, err := p.reserve(ctx, spec, list, req, s)
 	switch {
 	case errors.Is(err, placement.ErrNotReady):
 		return finding.Wait(v1alpha1.ReasonPairDown, "%v", err)
@@ -117,13 +117,37 @@ func (p *pass) place(ctx context.Context) error {
 	case errors.Is(err, placement.ErrNoPair):
 		return finding.New(v1alpha1.ReasonInvalid, "spec.cluster: %v", err)
 	case err != nil:
-		return finding.New(v1alpha1.ReasonNoRoom, "%v: add a pair or make the disks larger", err)
+		return finding.New(v1alpha1.ReasonNoRoom, "%v: add a pair, make the disks larger, or raise overcommitPercent if that is what refuses it", err)
 	}
 	return p.writePlacement(ctx, pool, choice, legPairs)
 }
 
 // overPairs reports whether the volume is striped over several pairs.
 func (p *pass) overPairs() bool { return p.lu.Spec.Spread == v1alpha1.LegsOverPairs }
+
+// reserve chooses the places of the LUN and counts them as promised, both before another LUN is
+// placed: LUNs that are created at the same time would all be given the same last bytes.
+func (p *pass) reserve(ctx context.Context, spec *v1alpha1.StorageClusterSpec, pairs []placement.Pair, req placement.Request, s source) (placement.Choice, []v1alpha1.LegPair, error) {
+	p.placing.Lock()
+	defer p.placing.Unlock()
+	t, follows := p.Tally.(*tally.Tally)
+	if follows {
+		t.Release(p.lu.UID) // of an earlier pass, whose write has failed
+	}
+	for i := range pairs {
+		n, err := p.counter().Of(ctx, pairs[i].Name)
+		if err != nil {
+			return placement.Choice{}, nil, err
+		}
+		pairs[i].LUNs, pairs[i].Owned = max(pairs[i].LUNs, n.LUNs), n.Owned
+		promise(spec, &pairs[i], n.Promised)
+	}
+	choice, legPairs, err := p.chooseAll(ctx, pairs, req, s)
+	if err == nil && follows {
+		t.Reserve(p.lu, p.placementAt(req.Pool, choice, legPairs))
+	}
+	return choice, legPairs, err
+}
 
 // chooseAll chooses the pair, and for a striped volume on several pairs that of each leg. The legs
 // of a copy are where those of its source are, because they share extents with them.
@@ -156,7 +180,7 @@ func (p *pass) writePlacement(ctx context.Context, pool string, choice placement
 			lu.Annotations = map[string]string{}
 		}
 		lu.Annotations[v1alpha1.AnnotationPlaced] = reason
-		lu.Spec.Placement = &v1alpha1.Placement{Pair: choice.Pair, Pool: pool, Home: choice.Home, LegPairs: legPairs, UUID: string(lu.UID)}
+		lu.Spec.Placement = p.placementAt(pool, choice, legPairs)
 	})
 	if err == nil {
 		if t, ok := p.Tally.(*tally.Tally); ok {
@@ -165,6 +189,10 @@ func (p *pass) writePlacement(ctx context.Context, pool string, choice placement
 		p.Recorder.Eventf(p.lu, nil, corev1.EventTypeNormal, v1alpha1.ReasonPlaced, "Place", "%s", reason)
 	}
 	return err
+}
+
+func (p *pass) placementAt(pool string, choice placement.Choice, legPairs []v1alpha1.LegPair) *v1alpha1.Placement {
+	return &v1alpha1.Placement{Pair: choice.Pair, Pool: pool, Home: choice.Home, LegPairs: legPairs, UUID: string(p.lu.UID)}
 }
 
 // noPair says why a cluster has no pair: the StorageCluster does not exist, or its pairs are not
@@ -191,16 +219,9 @@ func (p *pass) candidates(ctx context.Context, spec *v1alpha1.StorageClusterSpec
 		return nil, fmt.Errorf("TargetPairs: %w", err)
 	}
 	var out []placement.Pair
-	var counts []tally.Count
 	for i := range pairs.Items {
 		if o := &pairs.Items[i]; o.Spec.Cluster == p.lu.Spec.Cluster && (only == "" || o.Name == only) {
-			n, err := p.counter().Of(ctx, o.Name)
-			if err != nil {
-				return nil, err
-			}
-			c := placement.FromObject(o, n.LUNs)
-			c.Owned = n.Owned
-			out, counts = append(out, c), append(counts, n)
+			out = append(out, placement.FromObject(o, 0))
 		}
 	}
 	var all sync.WaitGroup
@@ -208,15 +229,19 @@ func (p *pass) candidates(ctx context.Context, spec *v1alpha1.StorageClusterSpec
 		all.Go(func() { p.readStatus(ctx, spec, &out[i]) })
 	}
 	all.Wait()
-	for i := range out {
-		promise(spec, &out[i], counts[i].Promised)
-	}
 	return out, nil
 }
 
-// promise notes what is promised of the pools of a pair. Placements of earlier releases do not name
-// the first one.
+// promise notes what is promised of the pools of a pair, and how much may be. Placements of earlier
+// releases do not name the first pool.
 func promise(spec *v1alpha1.StorageClusterSpec, c *placement.Pair, promised map[string]int64) {
+	for i := range c.Pools {
+		x := &c.Pools[i]
+		x.Promised, x.Promisable = 0, 0
+		if pool := spec.Pool(x.Name); pool != nil {
+			x.Promisable = pool.PromisableOf(x.Capacity)
+		}
+	}
 	for pool, bytes := range promised {
 		if x := c.Pool(spec.PoolOf(spec.Volume(pool))); x != nil {
 			x.Promised += bytes

@@ -49,6 +49,7 @@ type Reconciler struct {
 	// moves, inSync, allocated); default 30 s.
 	Lazy time.Duration
 
+	placing      sync.Mutex // one placement is chosen at a time
 	reserved     reservations
 	statusWrites sync.Map // types.UID → time.Time of the last write of the status
 }
@@ -67,6 +68,7 @@ type pass struct {
 	hosts  []v1alpha1.HostMapping
 	exists string // the message of a LUN that is as the spec says
 	legs   legs   // of a striped volume; empty: they were not read
+	tooBig error  // why the legs of a striped volume do not grow; nil: they may
 }
 
 // Reconcile reconciles one LUN with its object and writes the status.

@@ -40,8 +40,8 @@ const workers = 32
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims;persistentvolumes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs, c *chap.Keeper, g *groups.Finder) error {
-	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager), CHAP: c, Groups: g}
+func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs, c *chap.Keeper, g *groups.Finder, t *tally.Tally) error {
+	r := &Reconciler{Tally: t, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager), CHAP: c, Groups: g}
 	return r.Setup(mgr)
 }
 

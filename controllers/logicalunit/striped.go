@@ -68,7 +68,9 @@ func (p *pass) reconcileStriped(ctx context.Context) (ready, published error) {
 		}
 		live = true
 	}
-	ready = p.legsAre(v1alpha1.ConditionReady)
+	if ready = p.tooBig; ready == nil {
+		ready = p.legsAre(v1alpha1.ConditionReady)
+	}
 	if p.made() {
 		_, err := p.removeClonePoint(ctx, p)
 		ready = errors.Join(ready, err)
@@ -119,7 +121,7 @@ func (p *pass) leg(i int) *v1alpha1.LogicalUnit {
 // passOn sets what may change of a volume in the spec of a leg. A leg is never made smaller.
 func (p *pass) passOn(leg *v1alpha1.LogicalUnit) {
 	s := &p.lu.Spec
-	if size := s.Size.Value() / int64(s.Striped.LUNs); leg.Spec.Size.Value() < size {
+	if size := s.Size.Value() / int64(s.Striped.LUNs); leg.Spec.Size.Value() < size && (p.tooBig == nil || leg.Spec.Size.IsZero()) {
 		leg.Spec.Size = *resource.NewQuantity(size, resource.BinarySI)
 	}
 	leg.Spec.Hosts, leg.Spec.WriteCache, leg.Spec.Tier = slices.Clone(s.Hosts), s.WriteCache, s.Tier
@@ -145,6 +147,9 @@ func (p *pass) ensureLegs(ctx context.Context) error {
 		return object.RemoveFinalizer(ctx, p, &p.lu) // deleted before a leg was created: there is no data
 	case len(missing) > 0 && (p.deleted() || p.lu.Spec.Destroy):
 		return finding.New(v1alpha1.ReasonInvalid, "spec.destroy or a deletion came before all legs were created: set spec.destroy and delete the object")
+	}
+	if !p.deleted() && !p.lu.Spec.Destroy {
+		p.tooBig = p.growable(ctx)
 	}
 	// The cache may have an older spec of the volume, which lacks a host that uses it.
 	if len(missing) > 0 || slices.ContainsFunc(p.legs, p.differs) {

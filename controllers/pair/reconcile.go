@@ -20,6 +20,7 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/internal/object"
+	"github.com/gemel-storage/gemel/controllers/tally"
 )
 
 // Reconciler of TargetPairs.
@@ -32,6 +33,7 @@ type Reconciler struct {
 	CHAP      *chap.Keeper // nil: hosts have no credentials
 	Events    events.EventRecorder
 	Now       func() time.Time // nil: time.Now
+	Tally     tally.Counter    // nil: what is placed on a pair is looked up each time
 
 	turns  turns
 	memory memory
@@ -65,6 +67,9 @@ func waiting(reason, format string, args ...any) error {
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	p := &v1alpha1.TargetPair{}
 	if err := r.Get(ctx, req.NamespacedName, p); err != nil {
+		if apierrors.IsNotFound(err) {
+			deletePoolMetrics(req.Name)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	c := &v1alpha1.StorageCluster{}
@@ -100,7 +105,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		err = r.roll(ctx, c, p, m, view)
 	}
 	bad := r.reconcileScrub(ctx, c, p, view, err == nil)
-	for _, more := range []error{later, drains, bad} {
+	grows := r.growClaims(ctx, c, p)
+	for _, more := range []error{later, drains, grows, bad} {
 		if err == nil {
 			err = more
 		}

@@ -199,7 +199,9 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 			s.Capacity = resource.NewQuantity(int64(b.status.CapacityBytes), resource.BinarySI)
 			s.Free = quantized(b.status.FreeBytes, s.Free)
 			if c != nil {
-				s.Pools = poolStatus(c, b.status, s.Pools)
+				recorded := s.Pools
+				s.Pools = poolStatus(c, b.status, recorded)
+				r.setPromised(ctx, c, p.Name, s.Pools, recorded)
 			}
 		}
 	}
@@ -225,6 +227,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 		x.ObservedGeneration = p.Generation
 		meta.SetStatusCondition(&s.Conditions, x)
 	}
+	setSpaceCondition(p)
+	setPoolMetrics(p)
 	change := r.redundancy(s)
 	if equality.Semantic.DeepEqual(before.Status, p.Status) {
 		return nil
@@ -247,12 +251,17 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 	return nil
 }
 
-// needsEvent reports whether a change of a condition is worth an event: changes of InSync, and
-// errors that need an administrator.
+// needsEvent reports whether a change of a condition is worth an event: changes of InSync, of
+// space, and errors that need an administrator.
 func needsEvent(old, c *metav1.Condition) bool {
 	switch c.Type {
 	case v1alpha1.ConditionInSync:
 		return old == nil || old.Status != c.Status || old.Message != c.Message
+	case v1alpha1.ConditionSpaceAvailable:
+		if old == nil {
+			return c.Status != metav1.ConditionTrue
+		}
+		return old.Status != c.Status || old.Reason != c.Reason
 	case v1alpha1.ConditionUpToDate:
 		return (old == nil || old.Status != c.Status || old.Reason != c.Reason) &&
 			slices.Contains([]string{v1alpha1.ReasonInvalid, v1alpha1.ReasonTooFewNodes, v1alpha1.ReasonNoStorage, v1alpha1.ReasonMissing, v1alpha1.ReasonInUse}, c.Reason)

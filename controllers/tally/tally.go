@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -37,72 +38,167 @@ type Tally struct {
 	synced atomic.Pointer[func() bool]
 
 	mu    sync.Mutex
-	units map[types.UID]entry
+	units map[types.UID]counted
 	pairs map[string]*Count
 }
 
-// entry is what a LogicalUnit counts for.
-type entry struct {
+// counted is a LogicalUnit that counts.
+type counted struct {
+	parts    []part
+	reserved bool  // the placement is being written, and may not be
+	granted  int64 // bytes that it may grow to
+}
+
+// part is what a LogicalUnit counts for on one pair. It is a value that is compared.
+type part struct {
 	pair, pool, owner string
-	size              int64
+	luns              int
+	bytes             int64
 }
 
 var _ Counter = (*Tally)(nil)
 
-// entryOf reports what a LogicalUnit counts for. A striped volume counts by its legs, which are
-// LogicalUnits.
-func entryOf(lu *v1alpha1.LogicalUnit) (entry, bool) {
+// partsOf reports what a LogicalUnit of so many bytes counts for. The LUNs of a striped volume are
+// its legs, which are LogicalUnits; their bytes are promised as soon as the volume has its place.
+func partsOf(lu *v1alpha1.LogicalUnit, size int64) (out []part) {
 	at := lu.Spec.Placement
-	if at == nil || lu.Spec.Striped != nil {
-		return entry{}, false
+	switch {
+	case at == nil:
+	case lu.Spec.Leg != nil:
+		out = append(out, part{at.Pair, at.Pool, lu.Status.Owner, 1, 0})
+	case lu.Spec.Striped != nil && len(at.LegPairs) > 0:
+		for _, pair := range at.LegPairs {
+			out = append(out, part{string(pair), at.Pool, "", 0, size / int64(len(at.LegPairs))})
+		}
+	case lu.Spec.Striped != nil:
+		out = append(out, part{at.Pair, at.Pool, "", 0, size})
+	default:
+		out = append(out, part{at.Pair, at.Pool, lu.Status.Owner, 1, size})
 	}
-	return entry{at.Pair, at.Pool, lu.Status.Owner, lu.Spec.Size.Value()}, true
+	return out
+}
+
+// sizeOf is what a LogicalUnit is promised: its size, that of its spec until it has one. A spec
+// with a larger size is a wish, see Grow.
+func sizeOf(lu *v1alpha1.LogicalUnit) int64 {
+	if lu.Status.Size != nil {
+		return lu.Status.Size.Value()
+	}
+	return lu.Spec.Size.Value()
 }
 
 // Set counts a LogicalUnit as it is now. A placement is written once and stays, so an object that
 // lacks one which is known is an older version, whose event has come late.
 func (t *Tally) Set(lu *v1alpha1.LogicalUnit) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now, ok := entryOf(lu)
-	was, known := t.units[lu.UID]
-	if !ok || known && was == now {
+	if lu.Spec.Placement == nil {
 		return
 	}
-	if known {
-		t.count(was, -1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.set(lu, counted{granted: t.units[lu.UID].granted})
+}
+
+// Reserve counts a LogicalUnit whose placement is about to be written, so that the next placement
+// knows of it. If the write fails, the reservation stays until Release, or until the object is
+// gone: whether it was written is not known.
+func (t *Tally) Reserve(lu *v1alpha1.LogicalUnit, at *v1alpha1.Placement) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if was, known := t.units[lu.UID]; known && !was.reserved {
+		return // it has its place
+	}
+	lu = lu.DeepCopy()
+	lu.Spec.Placement = at
+	t.set(lu, counted{reserved: true})
+}
+
+// Release ends the reservation of a LogicalUnit; one that is known to be placed stays counted.
+func (t *Tally) Release(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.units[uid].reserved {
+		t.forget(uid)
+	}
+}
+
+// Grow counts a LogicalUnit with the size of its spec from now on, unless refuse says why so many
+// bytes more cannot be promised in a pool of a pair that has promised so many of each pool. refuse
+// must not call the tally, nor change what it is given.
+func (t *Tally) Grow(lu *v1alpha1.LogicalUnit, refuse func(pair, pool string, promised map[string]int64, more int64) error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	size := lu.Spec.Size.Value()
+	was := max(sizeOf(lu), t.units[lu.UID].granted)
+	if size <= was {
+		return nil
+	}
+	more := map[part]int64{}
+	for _, x := range partsOf(lu, size) {
+		more[part{pair: x.pair, pool: x.pool}] += x.bytes
+	}
+	for _, x := range partsOf(lu, was) {
+		more[part{pair: x.pair, pool: x.pool}] -= x.bytes
+	}
+	for x, bytes := range more {
+		var promised map[string]int64
+		if c := t.pairs[x.pair]; c != nil {
+			promised = c.Promised
+		}
+		if err := refuse(x.pair, x.pool, promised, bytes); err != nil {
+			return err
+		}
+	}
+	t.set(lu, counted{granted: size})
+	return nil
+}
+
+// set counts a LogicalUnit with a placement. mu is held.
+func (t *Tally) set(lu *v1alpha1.LogicalUnit, now counted) {
+	now.parts = partsOf(lu, max(sizeOf(lu), now.granted))
+	was := t.units[lu.UID]
+	if !slices.Equal(was.parts, now.parts) {
+		t.count(was.parts, -1)
+		t.count(now.parts, 1)
 	}
 	if t.units == nil {
-		t.units, t.pairs = map[types.UID]entry{}, map[string]*Count{}
+		t.units = map[types.UID]counted{}
 	}
 	t.units[lu.UID] = now
-	t.count(now, 1)
 }
 
 // Forget ends the count of a LogicalUnit that has gone.
 func (t *Tally) Forget(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if was, known := t.units[uid]; known {
-		t.count(was, -1)
-		delete(t.units, uid)
-	}
+	t.forget(uid)
 }
 
-// count adds an entry so many times. mu is held.
-func (t *Tally) count(x entry, n int) {
-	c := t.pairs[x.pair]
-	if c == nil {
-		c = &Count{Owned: map[string]int{}, Promised: map[string]int64{}}
-		t.pairs[x.pair] = c
-	}
-	c.LUNs += n
-	c.Promised[x.pool] += int64(n) * x.size
-	if c.Owned[x.owner] += n; c.Owned[x.owner] == 0 {
-		delete(c.Owned, x.owner)
-	}
-	if c.LUNs == 0 {
-		delete(t.pairs, x.pair)
+func (t *Tally) forget(uid types.UID) {
+	t.count(t.units[uid].parts, -1)
+	delete(t.units, uid)
+}
+
+// count adds parts so many times. mu is held.
+func (t *Tally) count(parts []part, n int) {
+	for _, x := range parts {
+		c := t.pairs[x.pair]
+		if c == nil {
+			c = &Count{Owned: map[string]int{}, Promised: map[string]int64{}}
+			if t.pairs == nil {
+				t.pairs = map[string]*Count{}
+			}
+			t.pairs[x.pair] = c
+		}
+		c.LUNs += n * x.luns
+		if c.Promised[x.pool] += int64(n) * x.bytes; c.Promised[x.pool] == 0 {
+			delete(c.Promised, x.pool)
+		}
+		if c.Owned[x.owner] += n * x.luns; c.Owned[x.owner] == 0 {
+			delete(c.Owned, x.owner)
+		}
+		if c.LUNs == 0 && len(c.Promised) == 0 {
+			delete(t.pairs, x.pair)
+		}
 	}
 }
 

@@ -54,7 +54,16 @@ func TestTallyFollowsLUNs(t *testing.T) {
 	striped := unit("4", "p", "", "", 16)
 	striped.Spec.Striped = &v1alpha1.Striping{LUNs: 4}
 	x.Set(striped)
-	check("a second one, and those that do not count", Count{2, map[string]int{"a": 1, "b": 1}, map[string]int64{"fast": 1 << 30, "": 4 << 30}})
+	for n := range 4 {
+		leg := unit(fmt.Sprint("4-", n), "p", "", "a", 4)
+		leg.Spec.Leg = &v1alpha1.Leg{}
+		x.Set(leg)
+	}
+	check("a second one, and a striped volume with its legs", Count{6, map[string]int{"a": 5, "b": 1}, map[string]int64{"fast": 1 << 30, "": 20 << 30}})
+	for n := range 4 {
+		x.Forget(types.UID(fmt.Sprint("4-", n)))
+	}
+	x.Forget("4")
 	x.Set(unit("2", "p", "", "a", 6))
 	check("moved, and expanded", Count{2, map[string]int{"a": 2}, map[string]int64{"fast": 1 << 30, "": 6 << 30}})
 	got := of(t, &x, "p")
@@ -96,16 +105,86 @@ func TestTallyIsTheSumOfWhatThereIs(t *testing.T) {
 		for p := range 3 {
 			name := fmt.Sprint("p", p)
 			got, want := of(t, &x, name), of(t, &sum, name)
-			for pool, bytes := range got.Promised {
-				if bytes == 0 && want.Promised[pool] == 0 {
-					delete(got.Promised, pool)
-				}
-			}
 			if !reflect.DeepEqual(got, want) {
 				t.Fatalf("seed %d, %s: %+v, not %+v", seed, name, got, want)
 			}
 		}
 	}
+}
+
+// A placement that is being written counts, until the object says otherwise or it is given up.
+func TestTallyCountsReservations(t *testing.T) {
+	var x Tally
+	check := func(what, pair string, luns int, gib int64) {
+		t.Helper()
+		if got := of(t, &x, pair); got.LUNs != luns || got.Promised[""] != gib<<30 {
+			t.Errorf("%s: pair %s: %+v, not %d LUNs and %d GiB", what, pair, got, luns, gib)
+		}
+	}
+	x.Reserve(unit("1", "", "", "", 4), &v1alpha1.Placement{Pair: "p"})
+	check("reserved", "p", 1, 4)
+	x.Set(unit("1", "", "", "", 4)) // an event that is older
+	check("an older event", "p", 1, 4)
+	x.Release("1")
+	check("given up", "p", 0, 0)
+	x.Reserve(unit("1", "", "", "", 4), &v1alpha1.Placement{Pair: "p"})
+	x.Reserve(unit("1", "", "", "", 4), &v1alpha1.Placement{Pair: "q"})
+	check("chosen again", "p", 0, 0)
+	check("chosen again", "q", 1, 4)
+	x.Set(unit("1", "p", "", "", 4)) // the first write had come through
+	check("it is elsewhere", "p", 1, 4)
+	check("it is elsewhere", "q", 0, 0)
+	x.Reserve(unit("1", "", "", "", 4), &v1alpha1.Placement{Pair: "q"}) // by a pass whose object is older
+	x.Release("1")
+	check("it has its place", "p", 1, 4)
+	over := unit("2", "", "", "", 8)
+	over.Spec.Striped = &v1alpha1.Striping{LUNs: 4}
+	x.Reserve(over, &v1alpha1.Placement{Pair: "p", LegPairs: v1alpha1.LegPairsOf([]string{"p", "q", "p", "r"})})
+	check("striped over pairs", "p", 1, 8)
+	check("striped over pairs", "q", 0, 2)
+	x.Forget("1")
+	x.Forget("2")
+	check("all have gone", "p", 0, 0)
+}
+
+// A LUN counts with the size that it has, and with a larger one of its spec once that is granted.
+func TestTallyGrantsGrowth(t *testing.T) {
+	var x Tally
+	limit := func(_, pool string, promised map[string]int64, more int64) error {
+		if promised[pool]+more > 10<<30 {
+			return fmt.Errorf("%d and %d more", promised[pool]>>30, more>>30)
+		}
+		return nil
+	}
+	grown := func(uid string, from, to int64) *v1alpha1.LogicalUnit {
+		lu := unit(uid, "p", "", "a", to)
+		lu.Status.Size = resource.NewQuantity(from<<30, resource.BinarySI)
+		x.Set(lu)
+		return lu
+	}
+	check := func(what string, gib int64, err error, refused bool) {
+		t.Helper()
+		if got := of(t, &x, "p").Promised[""]; got != gib<<30 || (err != nil) != refused {
+			t.Errorf("%s: %d GiB, not %d; %v", what, got>>30, gib, err)
+		}
+	}
+	x.Set(unit("1", "p", "", "a", 4))
+	lu := grown("2", 3, 8)
+	check("a wish", 7, nil, false)
+	check("too much", 7, x.Grow(lu, limit), true)
+	lu = grown("2", 3, 6)
+	check("as much as may be", 10, x.Grow(lu, limit), false)
+	check("again", 10, x.Grow(lu, limit), false)
+	check("more", 10, x.Grow(grown("2", 3, 7), limit), true)
+	grown("2", 6, 6)
+	check("it has grown", 10, nil, false)
+	striped := grown("3", 0, 0)
+	x.Forget("3")
+	striped.Spec.Size = *resource.NewQuantity(4<<30, resource.BinarySI)
+	striped.Spec.Striped, striped.Spec.Placement.LegPairs = &v1alpha1.Striping{LUNs: 2}, v1alpha1.LegPairsOf([]string{"q", "p"})
+	check("striped, of which one pair has no room", 10, x.Grow(striped, limit), true)
+	x.Forget("1")
+	check("striped", 8, x.Grow(striped, limit), false)
 }
 
 // The tally gives no counts before the LogicalUnits that exist at the start are counted: the first

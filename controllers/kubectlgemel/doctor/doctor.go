@@ -128,6 +128,7 @@ var rules = []rule{
 	{"Orphans", orphans},
 	{"PoolFull", poolFull},
 	{"PoolNearlyFull", poolNearlyFull},
+	{"PoolOvercommitted", poolOvercommitted},
 	{"LUNsAway", lunsAway},
 	{"BalancingOff", balancingOff},
 	{"DrainStands", drainStands},

@@ -6,13 +6,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/placement"
 )
 
-// Free space of a pool, in percent of its capacity, below which it is full and nearly full. LUNs
-// are thin: they share the free space.
+// Free space of a pool, in percent of its capacity, below which it is full and nearly full, as the
+// condition SpaceAvailable of the pair says.
 const (
-	fullBelow       = 1
-	nearlyFullBelow = 10
+	fullBelow       = placement.FullBelow
+	nearlyFullBelow = placement.NearFullBelow
 )
 
 // poolFull: writes to new blocks fail, or will very soon.
@@ -35,6 +36,23 @@ func poolNearlyFull(x *exam) {
 		x.add(kindPair, p.Name, Finding{Severity: Warning, Problem: fmt.Sprintf("less than %d%% of pool %s is free", nearlyFullBelow, name), Cause: "LUNs and snapshots use most of the pool, and LUNs are thin", Evidence: []string{evidence},
 			Procedure: makeRoom(name)})
 	})
+}
+
+// poolOvercommitted: new volumes are refused, while there is space.
+func poolOvercommitted(x *exam) {
+	for i := range x.Pairs {
+		p := &x.Pairs[i]
+		for _, pool := range placement.FromObject(p, 0).Pools {
+			if pool.Space(placement.SpaceEnough) != placement.SpaceOvercommitted {
+				continue
+			}
+			x.add(kindPair, p.Name, Finding{Severity: Warning, Problem: "pool " + pool.Name + " has promised to LUNs what it may: new volumes that need more are refused",
+				Cause:    "the sizes of the LUNs are together near overcommitPercent of the pool's capacity",
+				Evidence: []string{fmt.Sprintf("pool %s: %s promised of at most %s", pool.Name, sized(resource.NewQuantity(pool.Promised, resource.BinarySI)), sized(resource.NewQuantity(pool.Promisable, resource.BinarySI)))},
+				Procedure: []string{"add a pair (spec.pairs), or make the disks larger (spec.pools[].size)",
+					"or raise spec.pools[].overcommitPercent of the StorageCluster: LUNs are thin, and then the pool may be full before they are; see docs/operations.md#space"}})
+		}
+	}
 }
 
 func makeRoom(pool string) []string {

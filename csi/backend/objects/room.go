@@ -8,6 +8,7 @@ import (
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 	"github.com/gemel-storage/gemel/csi/backend"
+	"github.com/gemel-storage/gemel/placement"
 )
 
 // hasRoom refuses a striped volume whose LUNs are more than its worker can have besides those that
@@ -33,6 +34,40 @@ func (b *Backend) hasRoom(ctx context.Context, lu *v1alpha1.LogicalUnit, iqn str
 		if h.Spec.MaxLUNs > 0 && h.Status.Attached+luns > h.Spec.MaxLUNs {
 			return fmt.Errorf("publish volume %s to %s: %w: the volume has %d LUNs, and worker %s has %d of the %d LUNs that it can have (--max-volumes of its node plugin, node.maxVolumes of the chart): "+
 				"detach other volumes from it, or use another worker", lu.Name, iqn, backend.ErrExhausted, luns, h.Name, h.Status.Attached, h.Spec.MaxLUNs)
+		}
+	}
+	return nil
+}
+
+// promises refuses a size that the pools of a volume's pairs may not promise, by what the status of
+// the pairs says. That may be a few seconds old: the operator counts once more, and has the last
+// word.
+func (b *Backend) promises(ctx context.Context, lu *v1alpha1.LogicalUnit, size int64) error {
+	more := size - lu.Spec.Size.Value()
+	pairs := lu.Spec.Placement.Pairs()
+	if more <= 0 || len(pairs) == 0 {
+		return nil
+	}
+	for _, name := range pairs {
+		var p v1alpha1.TargetPair
+		if err := b.read(ctx, client.ObjectKey{Name: name}, &p); err != nil {
+			b.logger().Warn("cannot read a TargetPair: whether it may promise more is not known", "pair", name, "volume", lu.Name, "err", err)
+			continue
+		}
+		part := more
+		if legs := lu.Spec.Placement.LegPairs; len(legs) > 0 {
+			part = 0
+			for _, on := range legs {
+				if string(on) == name {
+					part += more / int64(len(legs))
+				}
+			}
+		}
+		known := placement.FromObject(&p, 0)
+		if x := known.Pool(lu.Spec.Placement.Pool); x != nil {
+			if err := x.Overcommits(part); err != nil {
+				return fmt.Errorf("expand volume %s: %w: pair %s: %w: make the disks larger, or raise overcommitPercent", lu.Name, backend.ErrExhausted, name, err)
+			}
 		}
 	}
 	return nil

@@ -317,10 +317,15 @@ func (b *Backend) GetVolume(ctx context.Context, id string) (backend.Volume, err
 
 // ExpandVolume implements backend.Backend.
 func (b *Backend) ExpandVolume(ctx context.Context, id string, size int64) (backend.Volume, error) {
-	if _, err := b.ready(ctx, id); err != nil {
+	lu, err := b.ready(ctx, id)
+	if err != nil {
 		return backend.Volume{}, err
 	}
-	lu, err := b.change(ctx, id, func(lu *v1alpha1.LogicalUnit) error {
+	// A size of the spec stays, so one that is refused is best never written.
+	if err := b.promises(ctx, lu, size); err != nil {
+		return backend.Volume{}, err
+	}
+	lu, err = b.change(ctx, id, func(lu *v1alpha1.LogicalUnit) error {
 		if lu.Spec.Size.Value() < size {
 			lu.Spec.Size = *resource.NewQuantity(size, resource.BinarySI)
 		}
