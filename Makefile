@@ -17,7 +17,7 @@ RACE := $$($(GO) list ./... | grep -v -E '/dataplane/(pair|balance|sim|nodesim|b
 # compute, so four packages run at a time, and the one that takes longest begins first.
 FAST := ./dataplane/node $$($(GO) list ./... | grep -v -E '/dataplane/(sim|nodesim|balancesim|tieringsim)(/|$$)|/testkit/|/test/|/e2e/|/hack/(demo|bench)(/|$$)')
 
-.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill test-groups test-databases chaos soak bench bench-quick bench-groups bench-docs bench-tiers bench-kernel conformance sim sim-node sim-extents sim-balance sim-tiers sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
+.PHONY: help deps build build-all test-fast test lint generate check-generate demo demo-kill test-groups test-databases test-scale chaos soak bench bench-quick bench-groups bench-docs bench-tiers bench-kernel conformance sim sim-node sim-extents sim-balance sim-tiers sim-bugs sim-node-bugs mutants model fuzz kind-up kind-down e2e e2e-storage-suite e2e-kernel clean
 
 help: ## print this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ demo-kill: deps ## N=20 SEED=…: kill either node at N random moments under loa
 test-groups: deps ## ROUNDS=40 SEED=1: group snapshots in the simulated pair and through two pairs of processes while nodes, coordinators and links fail, and how long writes are held; out/groups.json
 	@$(GO) run ./hack/sim -seeds 2000 -plain -with "cut through two LUNs" -out out/groups-sim.json
 	@$(GO) test -v -count=1 -timeout 60m ./test/integration/groups -args -groups.rounds $(or $(ROUNDS),40) -groups.freeze 20 -groups.seed $(or $(SEED),1) -groups.sim $(CURDIR)/out/groups-sim.json -groups.out $(CURDIR)/out/groups.json
+
+test-scale: deps ## LUNS=10000 WORKERS=1000 PAIRS=50: the real operator and CSI controller over a real API server with many objects, at rest, under load and beside a dead pair; 30 minutes; out/scale.json
+	@assets=$$(hack/envtest.sh | tail -1) && KUBEBUILDER_ASSETS=$$assets $(GO) run ./hack/scale -luns $(or $(LUNS),10000) -workers $(or $(WORKERS),1000) -pairs $(or $(PAIRS),50)
 
 test-databases: deps ## CUTS=20 SEED=1: PostgreSQL and SQLite on two LUNs of a group, restored from group snapshots under load and checked by their own tools; out/databases.json
 	@hack/databases.sh

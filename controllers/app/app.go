@@ -33,6 +33,7 @@ import (
 	"github.com/gemel-storage/gemel/controllers/host"
 	"github.com/gemel-storage/gemel/controllers/index"
 	"github.com/gemel-storage/gemel/controllers/internal/groups"
+	"github.com/gemel-storage/gemel/controllers/internal/lists"
 	"github.com/gemel-storage/gemel/controllers/logicalunit"
 	"github.com/gemel-storage/gemel/controllers/pair"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
@@ -155,6 +156,10 @@ func (o *Options) manager(cfg *rest.Config) (ctrl.Manager, error) {
 	cfg.QPS = -1
 	grace := 15 * time.Second
 	return ctrl.NewManager(cfg, ctrl.Options{
+		NewClient: func(cfg *rest.Config, o client.Options) (client.Client, error) {
+			c, err := client.New(cfg, o)
+			return lists.Client(c), err
+		},
 		Scheme: Scheme(), Metrics: server.Options{BindAddress: o.Metrics}, HealthProbeBindAddress: o.Health,
 		LeaderElection: o.LeaderElect, LeaderElectionID: "gemel-operator", LeaderElectionNamespace: o.Namespace, LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout: &grace, Controller: config.Controller{SkipNameValidation: &o.several},
@@ -177,24 +182,25 @@ func Run(ctx context.Context, cfg *rest.Config, o *Options) error {
 	}
 	directory := &pairconn.Directory{Reader: m.GetClient(), Namespace: o.Namespace}
 	defer func() { _ = directory.Close() }()
+	live := lists.Reader(m.GetAPIReader())
 	events := m.GetEventRecorder(v1alpha1.OperatorManager)
-	keeper := &chap.Keeper{Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Made: chap.RecordMade(events), Grace: idleCredentials, Spare: spareCredentials}
+	keeper := &chap.Keeper{Client: m.GetClient(), Live: live, Namespace: o.Namespace, Made: chap.RecordMade(events), Grace: idleCredentials, Spare: spareCredentials}
 	counts := &tally.Tally{}
 	if err := counts.Follow(ctx, m.GetCache()); err != nil {
 		return err
 	}
-	targets := &pair.Reconciler{Tally: counts, Client: m.GetClient(), Live: m.GetAPIReader(), Namespace: o.Namespace, Image: o.Image, Targets: directory, CHAP: keeper, Events: events}
+	targets := &pair.Reconciler{Tally: counts, Client: m.GetClient(), Live: live, Namespace: o.Namespace, Image: o.Image, Targets: directory, CHAP: keeper, Events: events}
 	finder, claims, err := groups.NewFinder(m)
 	if err = errors.Join(err, index.Add(ctx, m.GetFieldIndexer())); err != nil {
 		return err
 	}
-	spread := &consistencygroup.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Pairs: directory, Groups: finder, Events: events}
+	spread := &consistencygroup.Reconciler{Client: m.GetClient(), Live: live, Pairs: directory, Groups: finder, Events: events}
 	if err := errors.Join(
 		(&cluster.Reconciler{Client: m.GetClient(), Image: o.Image, Events: events}).SetupWithManager(m),
 		targets.SetupWithManager(m), logicalunit.SetupWithManager(m, directory, keeper, finder, counts), o.enrolment(m, targets), snapshot.SetupWithManager(m, directory),
 		spread.SetupWithManager(m, claims),
 		groupsnapshot.SetupWithManager(m, directory),
-		(&host.Reconciler{Client: m.GetClient(), Live: m.GetAPIReader(), Targets: directory, Events: events}).SetupWithManager(m),
+		(&host.Reconciler{Client: m.GetClient(), Live: live, Targets: directory, Events: events}).SetupWithManager(m),
 		m.AddHealthzCheck("ping", healthz.Ping), m.AddReadyzCheck("ping", healthz.Ping),
 	); err != nil {
 		return err

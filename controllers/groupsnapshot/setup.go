@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/gemel-storage/gemel/api/v1alpha1"
+	"github.com/gemel-storage/gemel/controllers/internal/lists"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 )
 
@@ -30,7 +31,7 @@ const workers = 32
 // +kubebuilder:rbac:groups=gemel.storage,resources=targetpairs,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs) error {
-	r := &Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager)}
+	r := &Reconciler{Client: mgr.GetClient(), Live: lists.Reader(mgr.GetAPIReader()), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager)}
 	return r.Setup(mgr)
 }
 

@@ -44,7 +44,7 @@ type Reconciler struct {
 const (
 	interval = time.Minute     // interval of requests to the targets; at once when the worker's status changes
 	callTime = 3 * time.Second // for one node
-	workers  = 8
+	workers  = 32              // they mostly wait; a node that does not answer takes callTime of each worker that uses it
 )
 
 // SetupWithManager adds the reconciler to a manager.

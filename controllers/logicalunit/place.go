@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -224,9 +225,15 @@ func (p *pass) candidates(ctx context.Context, spec *v1alpha1.StorageClusterSpec
 			out = append(out, placement.FromObject(o, 0))
 		}
 	}
+	// A pair that is known to be down is not asked while another one is not: each LUN would wait
+	// for it. When it is back, its TargetPair says so, and LUNs without a place are reconciled
+	// again.
+	serves := slices.ContainsFunc(out, func(c placement.Pair) bool { return c.Ready })
 	var all sync.WaitGroup
 	for i := range out {
-		all.Go(func() { p.readStatus(ctx, spec, &out[i]) })
+		if out[i].Ready || !serves {
+			all.Go(func() { p.readStatus(ctx, spec, &out[i]) })
+		}
 	}
 	all.Wait()
 	return out, nil

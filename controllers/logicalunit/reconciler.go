@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -49,9 +50,13 @@ type Reconciler struct {
 	// moves, inSync, allocated); default 30 s.
 	Lazy time.Duration
 
-	placing      sync.Mutex // one placement is chosen at a time
-	reserved     reservations
-	statusWrites sync.Map // types.UID → time.Time of the last write of the status
+	placing  sync.Mutex // one placement is chosen at a time
+	reserved reservations
+	lanes    lanes
+
+	allocatedOnce sync.Once
+	allocated     *rate.Limiter // see allocatedWrites
+	statusWrites  sync.Map      // types.UID → time.Time of the last write of the status
 }
 
 // callLimit bounds one call to a pair. A fence waits for running commands, whose initiators time
@@ -81,6 +86,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if p.deleted() && !controllerutil.ContainsFinalizer(lu, v1alpha1.Finalizer) {
 		return ctrl.Result{}, nil // not ours, or already released
 	}
+	leave, ok := r.lanes.enter(p.pairName(), time.Now())
+	if !ok {
+		return ctrl.Result{RequeueAfter: slowRetry/2 + rand.N(slowRetry)}, nil
+	}
+	defer leave()
 	ready, published := p.reconcile(ctx)
 	switch {
 	case errors.Is(ready, object.ErrReleased):
@@ -120,6 +130,14 @@ func (p *pass) reconcile(ctx context.Context) (ready, published error) {
 	}
 	ready = errors.Join(p.expand(ctx), p.modify(ctx), p.quarantine())
 	return ready, p.reconcileHosts(ctx)
+}
+
+// pairName is the pair that the LUN is placed on, empty if there is none.
+func (p *pass) pairName() string {
+	if at := p.lu.Spec.Placement; at != nil {
+		return at.Pair
+	}
+	return ""
 }
 
 func (p *pass) deleted() bool { return !p.lu.DeletionTimestamp.IsZero() }

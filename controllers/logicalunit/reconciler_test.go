@@ -360,6 +360,29 @@ func TestInformativeFieldsAreWrittenLazily(t *testing.T) {
 	}
 }
 
+// What hosts write to many LUNs is a bounded load of the API server, and changes that matter are
+// not: here each look is another LUN that has grown.
+func TestAllocatedIsWrittenSeldomByManyLUNs(t *testing.T) {
+	f := setup(t, nil)
+	f.look()
+	f.lun.AllocatedBytes = 1 << 20
+	f.r.Lazy = time.Nanosecond
+	f.look()
+	before := f.writes
+	for i := range uint64(20 * allocatedPerSecond) {
+		f.lun.AllocatedBytes = (2 + i) << 20
+		f.look()
+	}
+	if n := f.writes - before; n < 10*allocatedPerSecond || n > 15*allocatedPerSecond {
+		t.Errorf("%d writes", n)
+	}
+	before = f.writes
+	f.spec(hosts("iqn.2026-11.x:a"))
+	if lu, _, _ := f.look(); f.writes != before+1 || lu.Status.Allocated.Value() != int64(f.lun.AllocatedBytes) {
+		t.Errorf("a change of hosts: %d writes", f.writes-before)
+	}
+}
+
 // The LUN of another object is neither mapped nor destroyed.
 func TestLUNOfAnotherObjectIsLeftAlone(t *testing.T) {
 	f := setup(t, func(lu *v1alpha1.LogicalUnit) {

@@ -23,12 +23,13 @@ import (
 	"github.com/gemel-storage/gemel/controllers/chap"
 	"github.com/gemel-storage/gemel/controllers/index"
 	"github.com/gemel-storage/gemel/controllers/internal/groups"
+	"github.com/gemel-storage/gemel/controllers/internal/lists"
 	"github.com/gemel-storage/gemel/controllers/pairconn"
 	"github.com/gemel-storage/gemel/controllers/tally"
 )
 
 // workers is the number of concurrent reconciles; they mostly wait for pairs.
-const workers = 32
+const workers = 64
 
 // SetupWithManager adds the reconciler to a manager.
 //
@@ -41,7 +42,7 @@ const workers = 32
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 func SetupWithManager(mgr ctrl.Manager, p pairconn.Pairs, c *chap.Keeper, g *groups.Finder, t *tally.Tally) error {
-	r := &Reconciler{Tally: t, Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager), CHAP: c, Groups: g}
+	r := &Reconciler{Tally: t, Client: mgr.GetClient(), Live: lists.Reader(mgr.GetAPIReader()), Pairs: p, Recorder: mgr.GetEventRecorder(v1alpha1.OperatorManager), CHAP: c, Groups: g}
 	return r.Setup(mgr)
 }
 

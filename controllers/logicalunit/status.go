@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -127,6 +128,27 @@ func keepAllocated(old, now *v1alpha1.LogicalUnitStatus) {
 	}
 }
 
+// allocatedPerSecond limits the writes of statuses of which nothing but the allocated bytes has
+// changed, of all LUNs together: what hosts write must not become a load of the API server. With
+// ten thousand LUNs that are all written to, a status follows within an hour.
+const allocatedPerSecond = 3
+
+func (r *Reconciler) allocatedWrites() *rate.Limiter {
+	r.allocatedOnce.Do(func() { r.allocated = rate.NewLimiter(allocatedPerSecond, 10*allocatedPerSecond) })
+	return r.allocated
+}
+
+// onlyAllocated reports whether nothing else has changed, and there was and is data.
+func (p *pass) onlyAllocated(next *v1alpha1.LogicalUnit) bool {
+	old := &p.lu.Status
+	if old.Allocated == nil || next.Status.Allocated == nil || old.Allocated.IsZero() != next.Status.Allocated.IsZero() {
+		return false
+	}
+	same := next.Status
+	same.Allocated = old.Allocated
+	return equality.Semantic.DeepEqual(*old, same)
+}
+
 // updateStatus writes the status if it has changed, for lazy fields alone at most once per Lazy;
 // wait is the time until the next write is due.
 func (p *pass) updateStatus(ctx context.Context, next *v1alpha1.LogicalUnit) (wait time.Duration, err error) {
@@ -141,6 +163,9 @@ func (p *pass) updateStatus(ctx context.Context, next *v1alpha1.LogicalUnit) (wa
 	}
 	if left := pause - time.Since(p.lastStatusWrite(p.lu.UID)); left > 0 && equality.Semantic.DeepEqual(lazy(&p.lu.Status), lazy(&next.Status)) {
 		return left, nil
+	}
+	if p.onlyAllocated(next) && !p.allocatedWrites().Allow() {
+		return wait, nil
 	}
 	if err := p.Status().Update(ctx, next, client.FieldOwner(v1alpha1.OperatorManager)); err != nil {
 		return 0, fmt.Errorf("status of LogicalUnit %s: %w", p.lu.Name, err)

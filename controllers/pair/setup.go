@@ -19,6 +19,10 @@ import (
 	"github.com/gemel-storage/gemel/api/v1alpha1"
 )
 
+// workers is the number of concurrent reconciles. They mostly wait for nodes, and one that does not
+// answer takes seconds of a reconcile.
+const workers = 16
+
 // SetupWithManager registers the reconciler for changes of pairs, their clusters and their objects.
 func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(m).
@@ -32,7 +36,7 @@ func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 		Watches(&policyv1.PodDisruptionBudget{}, handler.EnqueueRequestsFromMapFunc(ofPair), builder.OnlyMetadata).
 		Watches(&networkingv1.NetworkPolicy{}, handler.EnqueueRequestsFromMapFunc(ofPair), builder.OnlyMetadata).
 		Watches(&v1alpha1.StorageCluster{}, handler.EnqueueRequestsFromMapFunc(r.ofCluster)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Named("targetpair").
 		Complete(r)
 }

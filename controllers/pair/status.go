@@ -133,8 +133,10 @@ func (r *Reconciler) observe(ctx context.Context, p *v1alpha1.TargetPair) *view 
 		a := <-c
 		v.nodes[a.i].status, v.nodes[a.i].err = a.s, a.e
 	}
-	if v.luns, v.known = r.luns(ctx, p); v.known {
-		v.orphans = r.orphans(ctx, p, v.luns)
+	if v.nodes[0].status != nil || v.nodes[1].status != nil { // else neither node has answered
+		if v.luns, v.known = r.luns(ctx, p); v.known {
+			v.orphans = r.orphans(ctx, p, v.luns)
+		}
 	}
 	return v
 }

@@ -54,7 +54,7 @@ type Client struct {
 type Node struct {
 	targetv1.TargetServiceClient
 	Address string
-	conn    *grpc.ClientConn
+	conn    *watchedConn
 }
 
 // retryInterval is between two rounds over all nodes.
@@ -95,7 +95,8 @@ func New(c Config) (*Client, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("pair client: endpoint %q: %w", e, err), p.Close())
 		}
-		p.Nodes = append(p.Nodes, Node{targetv1.NewTargetServiceClient(conn), e, conn})
+		watched := &watchedConn{conn, &pulse{node: targetv1.NewTargetServiceClient(conn), start: p.start}}
+		p.Nodes = append(p.Nodes, Node{targetv1.NewTargetServiceClient(watched), e, watched})
 	}
 	return p, nil
 }

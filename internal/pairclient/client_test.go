@@ -35,7 +35,9 @@ func (n *node) GetStatus(ctx context.Context, _ *targetv1.GetStatusRequest) (*ta
 	return &targetv1.Status{Node: n.name}, nil
 }
 
-func serve(t *testing.T, n *node) string {
+func serve(t *testing.T, n *node) string { return serveAny(t, n) }
+
+func serveAny(t *testing.T, n targetv1.TargetServiceServer) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
