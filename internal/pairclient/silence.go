@@ -15,7 +15,7 @@ import (
 )
 
 // A process that is frozen keeps its connections: the kernel acknowledges what it is sent, and
-// nobody answers. Some calls take long at a node that is well (a fence waits for the commands of a
+// no answer comes. Some calls take long at a node that is well (a fence waits for the commands of a
 // host), so that a long call alone tells nothing. While a call waits, the node is asked for its
 // status, which it always answers at once; if it does not, it is silent, and every call to it ends.
 
