@@ -54,10 +54,13 @@ func (p *pulse) silent(ctx context.Context) bool {
 	}
 	ask, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
+	begun := p.now()
 	_, err := p.node.GetStatus(ask, &targetv1.GetStatusRequest{})
 	switch {
 	case ctx.Err() != nil: // the call that asks has ended
 		return false
+	case status.Code(err) == codes.DeadlineExceeded && time.Duration(p.now()-begun) < probeTime-probeTime/10:
+		return false // it is about to end: its own deadline came first
 	case status.Code(err) == codes.DeadlineExceeded:
 		p.quiet.Store(p.now() + int64(quietTime))
 		return true
