@@ -58,6 +58,10 @@ func (s *StorageClusterSpec) PoolOf(volume string) string {
 	return volume
 }
 
+// PoolName is the name of a pool that an object names; placements of earlier releases do not name
+// the first one.
+func (s *StorageClusterSpec) PoolName(pool string) string { return s.PoolOf(s.Volume(pool)) }
+
 // DefaultOvercommitPercent is what Pool.OvercommitPercent is if it is not set.
 const DefaultOvercommitPercent = 2000
 

@@ -250,7 +250,7 @@ func promise(spec *v1alpha1.StorageClusterSpec, c *placement.Pair, promised map[
 		}
 	}
 	for pool, bytes := range promised {
-		if x := c.Pool(spec.PoolOf(spec.Volume(pool))); x != nil {
+		if x := c.Pool(spec.PoolName(pool)); x != nil {
 			x.Promised += bytes
 		}
 	}
@@ -258,10 +258,7 @@ func promise(spec *v1alpha1.StorageClusterSpec, c *placement.Pair, promised map[
 
 // counter tells what is placed on pairs.
 func (r *Reconciler) counter() tally.Counter {
-	if r.Tally != nil {
-		return r.Tally
-	}
-	return tally.Reader{Reader: r.Client}
+	return tally.Or(r.Tally, r.Client)
 }
 
 // readStatus replaces the values of a pair's object by those that the pair reports.

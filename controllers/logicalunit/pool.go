@@ -29,23 +29,22 @@ func (p *pass) cluster(ctx context.Context) (*v1alpha1.StorageClusterSpec, error
 // pool of the LUN: the pool of the spec, of the source, or the first one. Without a StorageCluster
 // it is empty, which is the first pool as well.
 func (p *pass) pool(spec *v1alpha1.StorageClusterSpec, s source) (string, error) {
-	name := func(pool string) string { return spec.PoolOf(spec.Volume(pool)) }
 	want := p.lu.Spec.Pool
 	switch copied := p.lu.Spec.Source != nil; {
 	case len(spec.Pools) == 0 && want == "":
 		return s.pool, nil
 	case len(spec.Pools) == 0:
 		return "", finding.New(v1alpha1.ReasonInvalid, "spec.cluster: StorageCluster %s does not exist, so its pool %s is unknown: create the StorageCluster", p.lu.Spec.Cluster, want)
-	case copied && want != "" && name(want) != name(s.pool):
+	case copied && want != "" && spec.PoolName(want) != spec.PoolName(s.pool):
 		return "", finding.New(v1alpha1.ReasonInvalid, "spec.pool: a copy shares extents with its source and must be in the pool of the source, which is %s, not %s: "+
-			"name that pool or no pool in the StorageClass (parameters.%s), or create an empty volume and copy the data", name(s.pool), want, v1alpha1.ParamPool)
+			"name that pool or no pool in the StorageClass (parameters.%s), or create an empty volume and copy the data", spec.PoolName(s.pool), want, v1alpha1.ParamPool)
 	case copied:
-		return name(s.pool), nil
+		return spec.PoolName(s.pool), nil
 	case spec.Pool(want) == nil:
 		return "", finding.New(v1alpha1.ReasonInvalid, "spec.pool: StorageCluster %s has no pool %s; its pools are %s: add the pool to the StorageCluster, or name one of its pools in the StorageClass (parameters.%s)",
 			p.lu.Spec.Cluster, want, spec.PoolNames(), v1alpha1.ParamPool)
 	}
-	return name(want), nil
+	return spec.PoolName(want), nil
 }
 
 // volume is the pair's name of the backing volume of the LUN's pool; empty for the first one, as in

@@ -34,7 +34,7 @@ func (p *pass) growable(ctx context.Context) error {
 	return t.Grow(p.lu, func(name, pool string, promised map[string]int64, more int64) error {
 		pair := known[name]
 		promise(spec, &pair, promised)
-		x := pair.Pool(spec.PoolOf(spec.Volume(pool)))
+		x := pair.Pool(spec.PoolName(pool))
 		if x == nil {
 			return nil
 		}

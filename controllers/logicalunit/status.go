@@ -115,15 +115,11 @@ func lazy(s *v1alpha1.LogicalUnitStatus) *v1alpha1.LogicalUnitStatus {
 // they differ by less than 1% of the size: a cluster of ten thousand LUNs that are written to would
 // otherwise write ten thousand statuses a minute. From and to zero is always a change.
 func keepAllocated(old, now *v1alpha1.LogicalUnitStatus) {
-	if old.Allocated == nil || now.Allocated == nil || now.Size == nil || old.Allocated.IsZero() != now.Allocated.IsZero() {
+	if old.Allocated == nil || now.Allocated == nil || now.Size == nil {
 		return
 	}
 	d := now.Allocated.Value() - old.Allocated.Value()
-	if max(d, -d) >= now.Size.Value()/100 {
-		return
-	}
-	same := *now
-	if same.Allocated = old.Allocated; equality.Semantic.DeepEqual(*old, same) {
+	if max(d, -d) < now.Size.Value()/100 && onlyAllocated(old, now) {
 		now.Allocated = old.Allocated
 	}
 }
@@ -138,13 +134,12 @@ func (r *Reconciler) allocatedWrites() *rate.Limiter {
 	return r.allocated
 }
 
-// onlyAllocated reports whether nothing else has changed, and there was and is data.
-func (p *pass) onlyAllocated(next *v1alpha1.LogicalUnit) bool {
-	old := &p.lu.Status
-	if old.Allocated == nil || next.Status.Allocated == nil || old.Allocated.IsZero() != next.Status.Allocated.IsZero() {
+// onlyAllocated reports whether nothing else has changed, and there was and is data, or none.
+func onlyAllocated(old, now *v1alpha1.LogicalUnitStatus) bool {
+	if old.Allocated == nil || now.Allocated == nil || old.Allocated.IsZero() != now.Allocated.IsZero() {
 		return false
 	}
-	same := next.Status
+	same := *now
 	same.Allocated = old.Allocated
 	return equality.Semantic.DeepEqual(*old, same)
 }
@@ -164,7 +159,7 @@ func (p *pass) updateStatus(ctx context.Context, next *v1alpha1.LogicalUnit) (wa
 	if left := pause - time.Since(p.lastStatusWrite(p.lu.UID)); left > 0 && equality.Semantic.DeepEqual(lazy(&p.lu.Status), lazy(&next.Status)) {
 		return left, nil
 	}
-	if p.onlyAllocated(next) && !p.allocatedWrites().Allow() {
+	if onlyAllocated(&p.lu.Status, &next.Status) && !p.allocatedWrites().Allow() {
 		return wait, nil
 	}
 	if err := p.Status().Update(ctx, next, client.FieldOwner(v1alpha1.OperatorManager)); err != nil {

@@ -1,6 +1,7 @@
 package pair
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -29,26 +30,19 @@ func (r *Reconciler) growClaims(ctx context.Context, c *v1alpha1.StorageCluster,
 			if i == 0 {
 				claim = ClaimName(p.Name, n.Name, n.Disk)
 			}
-			later = first(later, r.growClaim(ctx, diskOf(pool), claim))
+			later = cmp.Or(later, r.growClaim(ctx, diskOf(pool), claim))
 			for k := range pool.Volumes {
 				v := &pool.Volumes[k]
 				d := &disk{fmt.Sprintf("spec.pools[%s].volumes[%s]", pool.Name, v.Name), pool.Name, v.StorageClassName, v.Size}
 				for i := range v.Count {
 					if now := members[pool.Name][memberName(v, i)]; now != nil {
-						later = first(later, r.growClaim(ctx, d, now.Name))
+						later = cmp.Or(later, r.growClaim(ctx, d, now.Name))
 					}
 				}
 			}
 		}
 	}
 	return later
-}
-
-func first(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // growClaim requests the size of a disk for its claim. A claim that is not bound keeps what it

@@ -38,9 +38,15 @@ func init() {
 	}
 }
 
-// setPoolMetrics makes the metrics of a pair those of its status.
-func setPoolMetrics(p *v1alpha1.TargetPair) {
-	deletePoolMetrics(p.Name)
+// setPoolMetrics makes the metrics of a pair those of its status; before are the pools that it had.
+// Series that stay are never taken away: an alert that waits would begin again if they were scraped
+// in between.
+func setPoolMetrics(p *v1alpha1.TargetPair, before []v1alpha1.PoolStatus) {
+	for _, old := range before {
+		if !slices.ContainsFunc(p.Status.Pools, func(x v1alpha1.PoolStatus) bool { return x.Name == old.Name }) {
+			deleteMetrics(prometheus.Labels{"pair": p.Name, "pool": old.Name})
+		}
+	}
 	for i := range p.Status.Pools {
 		x := &p.Status.Pools[i]
 		for kind, q := range map[string]*resource.Quantity{"capacity": x.Capacity, "free": x.Free, "promised": x.Promised, "promisable": x.Promisable} {
@@ -51,20 +57,18 @@ func setPoolMetrics(p *v1alpha1.TargetPair) {
 	}
 }
 
-func deletePoolMetrics(pair string) {
+func deletePoolMetrics(pair string) { deleteMetrics(prometheus.Labels{"pair": pair}) }
+
+func deleteMetrics(of prometheus.Labels) {
 	for _, g := range poolBytes {
-		g.DeletePartialMatch(prometheus.Labels{"pair": pair})
+		g.DeletePartialMatch(of)
 	}
 }
 
 // setPromised completes the status of pools with what is promised of them, and with what may be.
 // While the LUNs are not counted yet, the status stays as it was.
 func (r *Reconciler) setPromised(ctx context.Context, c *v1alpha1.StorageCluster, pair string, pools, recorded []v1alpha1.PoolStatus) {
-	var counter tally.Counter = tally.Reader{Reader: r.Client}
-	if r.Tally != nil {
-		counter = r.Tally
-	}
-	count, err := counter.Of(ctx, pair)
+	count, err := tally.Or(r.Tally, r.Client).Of(ctx, pair)
 	if err != nil {
 		log.FromContext(ctx).V(1).Info("cannot count what is promised", "reason", err.Error())
 		for i := range pools {
@@ -76,7 +80,7 @@ func (r *Reconciler) setPromised(ctx context.Context, c *v1alpha1.StorageCluster
 	}
 	promised := map[string]int64{}
 	for pool, bytes := range count.Promised {
-		promised[c.Spec.PoolOf(c.Spec.Volume(pool))] += bytes // earlier releases did not name the first pool
+		promised[c.Spec.PoolName(pool)] += bytes
 	}
 	for i := range pools {
 		x := &pools[i]

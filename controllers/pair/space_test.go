@@ -56,12 +56,13 @@ func TestSpaceCondition(t *testing.T) {
 		t.Error("a pair that is full when it is first seen needs an event")
 	}
 
-	setPoolMetrics(p)
+	setPoolMetrics(p, nil)
 	if got := testutil.ToFloat64(poolBytes["promised"].WithLabelValues("space", "space-p0", "main")); got != 10<<30 {
 		t.Errorf("promised: %v", got)
 	}
+	before := p.Status.Pools
 	p.Status.Pools = nil
-	setPoolMetrics(p)
+	setPoolMetrics(p, before)
 	for kind, g := range poolBytes {
 		if n := g.DeletePartialMatch(map[string]string{"pair": "space-p0"}); n != 0 {
 			t.Errorf("%s: %d metrics of a pool that is gone", kind, n)

@@ -230,7 +230,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, c *v1alpha1.StorageCluster
 		meta.SetStatusCondition(&s.Conditions, x)
 	}
 	setSpaceCondition(p)
-	setPoolMetrics(p)
+	setPoolMetrics(p, before.Status.Pools)
 	change := r.redundancy(s)
 	if equality.Semantic.DeepEqual(before.Status, p.Status) {
 		return nil

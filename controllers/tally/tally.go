@@ -251,6 +251,14 @@ type Reader struct{ client.Reader }
 
 var _ Counter = Reader{}
 
+// Or is the counter, or if there is none a Reader.
+func Or(c Counter, r client.Reader) Counter {
+	if c != nil {
+		return c
+	}
+	return Reader{r}
+}
+
 // Of implements Counter.
 func (r Reader) Of(ctx context.Context, pair string) (Count, error) {
 	units, err := index.Units(ctx, r.Reader, index.UnitPair, pair)

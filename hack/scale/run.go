@@ -174,8 +174,8 @@ func (r *results) moves(ctx context.Context, f *fleet.Fleet, ids []string) error
 	return err
 }
 
-// beside measures calls for volumes of the other pairs while the sidecars repeat calls for a pair
-// that does not answer.
+// besideDead measures calls for volumes of the other pairs while the sidecars repeat calls for a
+// pair that does not answer.
 func (r *results) besideDead(ctx context.Context, f *fleet.Fleet, ids []string) error {
 	fmt.Println("a dead pair")
 	const calls, callers = 200, 10

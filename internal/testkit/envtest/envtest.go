@@ -103,14 +103,19 @@ func As(cfg *rest.Config, namespace, serviceAccount string) *rest.Config {
 // token or a certificate.
 func Kubeconfig(t testing.TB, cfg *rest.Config) string {
 	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := WriteKubeconfig(path, cfg); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// WriteKubeconfig is Kubeconfig for a program.
+func WriteKubeconfig(path string, cfg *rest.Config) error {
 	k := clientcmdapi.NewConfig()
 	k.Clusters["c"] = &clientcmdapi.Cluster{Server: cfg.Host, TLSServerName: cfg.ServerName, CertificateAuthorityData: cfg.CAData}
 	k.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: cfg.BearerToken, ClientCertificateData: cfg.CertData, ClientKeyData: cfg.KeyData}
 	k.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	k.CurrentContext = "x"
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*k, path); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return clientcmd.WriteToFile(*k, path)
 }

@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -353,11 +352,4 @@ func (p *Pairs) SetOwnershipPolicy(ctx context.Context, q *targetv1.SetOwnership
 		x.policy = proto.CloneOf(q)
 		return &targetv1.SetOwnershipPolicyResponse{}, nil
 	})
-}
-
-// Names of the pairs, sorted.
-func (p *Pairs) Names() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Sorted(maps.Keys(p.pairs))
 }

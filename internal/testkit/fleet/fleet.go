@@ -17,13 +17,12 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/gemel-storage/gemel/controllers/app"
+	testenv "github.com/gemel-storage/gemel/internal/testkit/envtest"
 	"github.com/gemel-storage/gemel/internal/testkit/harness"
 )
 
@@ -92,8 +91,8 @@ func Start(ctx context.Context, dir, bin string, workers int, capacity uint64) (
 			return f, err
 		}
 	}
-	kubeconfig, err := f.kubeconfig()
-	if err != nil {
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err = testenv.WriteKubeconfig(kubeconfig, f.Config); err != nil {
 		return f, err
 	}
 	f.all.Go(func() {
@@ -125,16 +124,6 @@ func (f *Fleet) process(bin, name string, args ...string) (*exec.Cmd, error) {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd, cmd.Start()
-}
-
-func (f *Fleet) kubeconfig() (string, error) {
-	k := clientcmdapi.NewConfig()
-	k.Clusters["c"] = &clientcmdapi.Cluster{Server: f.Config.Host, TLSServerName: f.Config.ServerName, CertificateAuthorityData: f.Config.CAData}
-	k.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: f.Config.BearerToken, ClientCertificateData: f.Config.CertData, ClientKeyData: f.Config.KeyData}
-	k.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	k.CurrentContext = "x"
-	path := filepath.Join(f.Dir, "kubeconfig")
-	return path, clientcmd.WriteToFile(*k, path)
 }
 
 // Keep does the work of the kubelets until the context ends.
